@@ -1,0 +1,22 @@
+# Writes OUT, a C++ table of the WGSL files in KERNELS (name without ending, text).
+set(text "#include \"gpu/kernel_sources.h\"\n\nnamespace wgrad::gpu {\n\n")
+set(rows "")
+set(count 0)
+foreach(file IN LISTS KERNELS)
+  get_filename_component(name ${file} NAME_WE)
+  file(READ ${file} body)
+  string(LENGTH "${body}" length)
+  # A raw string literal may be limited to 64 KiB: long files are written in pieces.
+  set(pieces "")
+  set(at 0)
+  while(at LESS length)
+    string(SUBSTRING "${body}" ${at} 12000 piece)
+    string(APPEND pieces "R\"wgsl(${piece})wgsl\"\n")
+    math(EXPR at "${at} + 12000")
+  endwhile()
+  string(APPEND rows "    {\"${name}\", ${pieces}},\n")
+  math(EXPR count "${count} + 1")
+endforeach()
+string(APPEND text "const KernelSource kKernelSources[] = {\n${rows}};\n"
+                   "const std::size_t kKernelSourceCount = ${count};\n\n}  // namespace wgrad::gpu\n")
+file(WRITE ${OUT} "${text}")
