@@ -1,0 +1,27 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "io/checkpoint_source.h"
+#include "io/gguf.h"
+
+namespace wgrad::io {
+
+/// "blk.3.attn_q.weight" -> "model.layers.3.self_attn.q_proj.weight"; nothing for a name that has
+/// no counterpart in a Hugging Face checkpoint of these families.
+std::optional<std::string> hf_tensor_name(std::string_view gguf_name);
+
+/// A Hugging Face style config.json made from the metadata and the tensors' shapes.
+/// An architecture that is not read here is an input error naming it.
+nlohmann::json gguf_config_json(const GgufFile& file);
+
+/// The tensors under their Hugging Face names. For the architecture "llama" the rows of q and k
+/// (and their biases) are put back into the half-split rotary order of Hugging Face.
+std::unique_ptr<TensorSource> open_gguf_source(std::shared_ptr<const GgufFile> file);
+
+}  // namespace wgrad::io
