@@ -1,0 +1,32 @@
+#pragma once
+
+#include "ops/context.h"
+#include "ops/tensor.h"
+
+namespace wgrad::ops {
+
+/// Causal grouped-query attention over rows that lie end to end (no padding).
+/// Query i sits at key index p = i + query_offset and sees the keys j with
+/// max(row_begin[i], p - window + 1) <= j <= p (window 0: no window).
+/// Query head h reads key head h / (heads / kv_heads).
+struct AttentionShape {
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t query_offset = 0;
+  int64_t window = 0;
+  float scale = 0.0f;  ///< usually 1 / sqrt(head_dim)
+};
+
+/// q [Tq, heads * head_dim], k and v [Tk, kv_heads * head_dim], row_begin u32 [Tq] (key index at
+/// which the query's row begins, never decreasing); out as q; logsumexp f32 [Tq, heads].
+/// No score matrix in memory (Dao 2023).
+void attention_forward(Context& ctx, const AttentionShape& shape, const Tensor& q, const Tensor& k,
+                       const Tensor& v, const Tensor& row_begin, const Tensor& out,
+                       const Tensor& logsumexp);
+/// Sets grad_q, grad_k, grad_v. Training only: Tq == Tk, query_offset == 0. `row_end` u32 [T]: one
+/// past the last token of the key's row.
+void attention_backward(Context& ctx, const AttentionShape& shape, const Tensor& q, const Tensor& k,
+                        const Tensor& v, const Tensor& row_begin, const Tensor& row_end,
+                        const Tensor& out, const Tensor& logsumexp, const Tensor& grad_out,
+                        const Tensor& grad_q, const Tensor& grad_k, const Tensor& grad_v);
+
+}  // namespace wgrad::ops

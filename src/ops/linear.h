@@ -1,0 +1,72 @@
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+
+#include "ops/context.h"
+#include "ops/tensor.h"
+
+namespace wgrad::ops {
+
+enum class WeightFormat : uint8_t {
+  kF32,        ///< data f32 [out, in]
+  kF16,        ///< data f16 [out, in], times `scale`
+  kF16Blocks,  ///< f16 in 16x16 blocks, lane order, padded to multiples of 16, times `scale`
+  kNF4,        ///< bitsandbytes' NF4: packed codes, double-quantised absmax
+};
+
+/// The matrix of a linear layer as it lies on the device. The weight is [out, in] as Hugging Face
+/// stores it: y = x W^T + b.
+struct Weight {
+  WeightFormat format = WeightFormat::kF32;
+  int64_t out_features = 0, in_features = 0;
+  Tensor data;
+  /// kF16, kF16Blocks: the exact power of two that the stored values are multiplied by.
+  float scale = 1.0f;
+  /// kNF4: u8 code per block of 64, f32 per 256 blocks, f32 offset (see ops/nf4.h).
+  Tensor absmax_codes, absmax_scales;
+  float absmax_offset = 0.0f;
+  std::string name;
+
+  explicit operator bool() const { return static_cast<bool>(data); }
+  int64_t bytes() const;
+};
+
+/// Reads rows [begin, end) of a weight as f32 into `out` ((end - begin) * in_features values).
+using RowReader = std::function<void(int64_t begin, int64_t end, std::span<float> out)>;
+
+/// Puts a frozen weight on the device, streaming rows so that no second whole copy exists on the
+/// host: kF32, or what the compute type and the device make best of an f16 request (kF16Blocks with
+/// subgroup matrices, kF16 with f16 storage alone, else kF32; on the CPU kF32), or kNF4.
+enum class WeightPrecision : uint8_t { kF32, kCompute, kNF4 };
+Weight load_weight(Context& ctx, std::string name, int64_t out_features, int64_t in_features,
+                   WeightPrecision precision, const RowReader& read_rows);
+/// A CPU weight in place over mapped f32 memory, or any f32 tensor as a weight (trainable).
+Weight weight_from(const Tensor& data, std::string name);
+/// The whole weight as f32 [out, in], for merging and export.
+Tensor weight_to_f32(Context& ctx, const Weight& weight);
+
+/// y[T,out] = x[T,in] W^T + bias (bias may be empty) (+ y when accumulate).
+void linear_forward(Context& ctx, const Tensor& x, const Weight& weight, const Tensor& bias,
+                    const Tensor& y, bool accumulate = false);
+/// grad_x[T,in] = grad_y[T,out] W (+ grad_x when accumulate).
+void linear_backward_input(Context& ctx, const Tensor& grad_y, const Weight& weight,
+                           const Tensor& grad_x, bool accumulate);
+/// grad_w[out,in] += grad_y^T x.
+void linear_backward_weight(Context& ctx, const Tensor& grad_y, const Tensor& x,
+                            const Tensor& grad_w);
+/// grad_bias[out] += column sums of grad_y.
+void bias_backward(Context& ctx, const Tensor& grad_y, const Tensor& grad_bias);
+
+/// LoRA (Hu et al. 2021): y += scale * (x A^T) B^T, A[r,in], B[out,r]. `xa` [T,r] is saved for the
+/// backward pass. `x` is the adapter's own input (after its dropout).
+void lora_forward(Context& ctx, const Tensor& x, const Tensor& a, const Tensor& b, float scale,
+                  const Tensor& xa, const Tensor& y);
+/// grad_b += scale * grad_y^T xa; grad_xa = scale * grad_y B; grad_a += grad_xa^T x;
+/// grad_x += grad_xa A, unless grad_x is empty. `grad_xa` [T,r] is scratch.
+void lora_backward(Context& ctx, const Tensor& x, const Tensor& xa, const Tensor& a,
+                   const Tensor& b, float scale, const Tensor& grad_y, const Tensor& grad_xa,
+                   const Tensor& grad_a, const Tensor& grad_b, const Tensor& grad_x);
+
+}  // namespace wgrad::ops

@@ -1,0 +1,31 @@
+#pragma once
+
+#include "ops/context.h"
+#include "ops/linear.h"
+#include "ops/tensor.h"
+
+namespace wgrad::ops {
+
+inline constexpr int32_t kIgnoreLabel = -100;
+
+/// losses[t] = logsumexp(logits[t]) - logits[t, labels[t]]; 0 where the label is outside [0, V).
+/// logits f32 [T, V], labels i32 [T], losses and logsumexp f32 [T].
+void cross_entropy_forward(Context& ctx, const Tensor& logits, const Tensor& labels,
+                           const Tensor& losses, const Tensor& logsumexp);
+/// In place: logits <- (softmax - onehot) * scale; exactly 0 for rows that do not count.
+void cross_entropy_backward(Context& ctx, const Tensor& logits, const Tensor& labels,
+                            const Tensor& logsumexp, float scale);
+
+/// Linear and cross-entropy together, a chunk of rows at a time, so that the whole batch's logits
+/// never exist. `hidden` f32 [N, H] holds counted rows only, labels i32 [N]. Sets losses [N]; sets
+/// grad_hidden [N, H] (empty: loss only) with gradients times `scale`; adds to grad_weight [V, H]
+/// (empty: frozen). The result does not depend on the chunk (chosen from the memory at hand).
+void linear_cross_entropy(Context& ctx, const Tensor& hidden, const Weight& weight,
+                          const Tensor& labels, float scale, const Tensor& losses,
+                          const Tensor& grad_hidden, const Tensor& grad_weight);
+
+/// out[0] = sum of x, deterministic (f32 pairwise on the GPU, double on the CPU); added to out[0]
+/// when accumulate.
+void sum(Context& ctx, const Tensor& x, const Tensor& out, bool accumulate);
+
+}  // namespace wgrad::ops

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <span>
+
+#include "ops/context.h"
+#include "ops/tensor.h"
+
+namespace wgrad::ops {
+
+/// What the optimizer step reads from the device, so that no value crosses to the host between the
+/// backward pass and the step: f32 [4] = {gradient norm before clipping, factor on the gradient
+/// (clipping; 0 where not finite), 1 where every gradient and the loss is finite else 0, spare}.
+/// `loss` f32 [1] is the step's summed loss. `grads`: the flat gradients. Non-finite is checked on
+/// bits. max_norm 0: no clipping.
+void gradient_norm(Context& ctx, std::span<const Tensor> grads, const Tensor& loss, float max_norm,
+                   const Tensor& state);
+
+struct AdamWStep {
+  float learning_rate = 0, beta1 = 0.9f, beta2 = 0.999f, eps = 1e-8f, weight_decay = 0;
+  float bias_correction1 = 1, bias_correction2 = 1;  ///< 1 - beta^t
+};
+/// AdamW (Loshchilov and Hutter 2019) over flat f32 tensors of one size; g is first multiplied by
+/// state[1]; does nothing where state[2] is 0 (the step is skipped).
+///   m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2; p -= lr (m/c1 / (sqrt(v/c2) + eps) + wd p)
+void adamw_step(Context& ctx, const AdamWStep& step, const Tensor& state, const Tensor& parameters,
+                const Tensor& gradients, const Tensor& m, const Tensor& v);
+
+}  // namespace wgrad::ops
