@@ -1,0 +1,132 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "wgrad/error.h"
+
+namespace wgrad {
+
+enum class Method { kLora, kQlora, kFull };
+enum class Schedule { kCosine, kLinear, kConstant };
+enum class PromptStyle { kRaw, kChat };
+enum class TrainOn { kAssistant, kAll };
+enum class Precision { kAuto, kF32, kF16 };
+enum class Recompute { kAuto, kNone, kBlock };
+
+/// Every setting of a training run. Names and meanings are those of `wgrad train --help`.
+struct TrainOptions {
+  std::string model;  ///< a Hugging Face folder or a .gguf file
+  std::string data;   ///< .jsonl, .json, "-", or a folder with train.jsonl (and valid.jsonl)
+  std::string out;    ///< the run's folder
+
+  Method method = Method::kLora;
+  int64_t rank = 16;
+  double alpha = 32;
+  double dropout = 0;
+  std::vector<std::string> targets = {"all-linear"};
+  bool rslora = false;
+  std::string init_adapter;
+
+  int64_t batch_size = 4;      ///< rows a micro-batch
+  int64_t grad_accum = 1;      ///< micro-batches a step
+  int64_t max_seq_len = 2048;  ///< tokens a row is cut to
+  double epochs = 1;
+  int64_t steps = 0;  ///< where positive, in place of epochs
+
+  std::optional<double> lr;  ///< default 2e-4, for full fine-tuning 2e-5
+  Schedule schedule = Schedule::kCosine;
+  std::optional<int64_t> warmup_steps;
+  double warmup_ratio = 0.03;
+  double weight_decay = 0.01;  ///< of matrices only
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  double max_grad_norm = 1.0;  ///< 0: no clipping
+
+  uint64_t seed = 0;
+  bool shuffle = true;
+  bool packing = false;
+  PromptStyle prompt_style = PromptStyle::kRaw;
+  TrainOn train_on = TrainOn::kAssistant;
+  bool skip_bad_rows = false;
+
+  Precision dtype = Precision::kAuto;
+  Recompute recompute = Recompute::kAuto;
+  std::string device = "auto";
+
+  std::string eval_data;
+  int64_t eval_every = 0;  ///< steps; 0: at the end only
+  int64_t save_every = 0;  ///< steps; 0: at the end only
+  int64_t keep = 3;        ///< checkpoints kept
+  bool resume = false;
+  int64_t log_every = 1;
+  bool report = false;
+};
+
+/// One logged step, as metrics.jsonl has it.
+struct StepMetrics {
+  int64_t step = 0, total_steps = 0;
+  double epoch = 0;
+  double loss = 0;  ///< mean negative log-likelihood over the step's counted tokens
+  double lr = 0;
+  double grad_norm = 0;  ///< before clipping
+  int64_t tokens = 0;    ///< processed by this step
+  int64_t total_tokens = 0;
+  double tokens_per_second = 0;
+  double seconds = 0;  ///< since the start
+  int64_t peak_memory_bytes = 0;
+};
+
+struct EvalMetrics {
+  int64_t step = 0;
+  double loss = 0;
+  int64_t tokens = 0;  ///< counted
+};
+
+/// What a run will use, found before anything is allocated.
+struct TrainPlan {
+  std::string device;
+  std::string method, dtype, recompute;
+  int64_t rows = 0, steps = 0, tokens_per_epoch = 0, counted_tokens_per_epoch = 0;
+  int64_t longest_micro_batch = 0;  ///< tokens
+  int64_t parameters = 0, trainable_parameters = 0;
+  int64_t peak_bytes = 0;
+  int64_t available_bytes = 0;  ///< 0: unknown
+  double flops_per_step = 0;
+  double seconds = 0;  ///< estimate; 0: unknown
+  std::map<std::string, int64_t> bytes_by_label;
+};
+
+/// What a run reports; the library itself never prints. Called from the training thread.
+class TrainObserver {
+ public:
+  virtual ~TrainObserver() = default;
+  virtual void on_plan(const TrainPlan&) {}
+  virtual void on_step(const StepMetrics&) {}
+  virtual void on_eval(const EvalMetrics&) {}
+  virtual void on_checkpoint(const std::string& /*folder*/) {}
+  virtual void on_warning(const std::string& /*text*/) {}
+};
+
+enum class TrainEnd { kFinished, kStopped };
+
+struct TrainResult {
+  TrainEnd end = TrainEnd::kFinished;
+  int64_t steps = 0;
+  double final_loss = 0;
+};
+
+/// Trains and writes the run's folder. `stop`: set by a signal handler or another thread, it makes
+/// the run finish its step, save a checkpoint and return kStopped.
+/// Throws wgrad::Error; the newest checkpoint is intact whatever happens.
+TrainResult train(const TrainOptions& options, TrainObserver& observer,
+                  const std::atomic<bool>* stop = nullptr);
+
+/// The plan of a run without training: reads the data and the model's headers only.
+TrainPlan plan(const TrainOptions& options, TrainObserver& observer);
+
+}  // namespace wgrad
