@@ -1,0 +1,170 @@
+//! Runs untrusted work on a thread of its own, with a bound on memory, time and stack.
+//!
+//! Rust cannot unwind out of an allocation. So a worker that asks for more than its budget stops
+//! inside the allocator and sleeps for good; the caller is told and goes on. What the worker held
+//! (never more than the budget) stays allocated, which is the price of surviving a hostile
+//! template.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+const UNLIMITED: usize = usize::MAX;
+/// Tried in this order: dropping or printing a deeply nested value recurses, and only pages that
+/// are touched cost memory.
+const STACK_SIZES: [usize; 3] = [512 << 20, 64 << 20, 8 << 20];
+
+thread_local! {
+    static LEFT: Cell<usize> = const { Cell::new(UNLIMITED) };
+    static WATCH: Cell<*const Watch> = const { Cell::new(ptr::null()) };
+}
+
+pub struct Limits {
+    pub memory: usize,
+    pub time: Duration,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum State {
+    Running,
+    Finished,
+    OutOfMemory,
+}
+
+struct Watch {
+    state: Mutex<State>,
+    changed: Condvar,
+    abandoned: AtomicBool,
+}
+
+impl Watch {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, state: State) {
+        *self.lock() = state;
+        self.changed.notify_all();
+    }
+}
+
+struct BoundedAllocator;
+
+#[global_allocator]
+static ALLOCATOR: BoundedAllocator = BoundedAllocator;
+
+// SAFETY: every call goes to the system allocator unchanged; the accounting neither allocates nor
+// unwinds.
+unsafe impl GlobalAlloc for BoundedAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        charge(layout.size());
+        System.alloc(layout)
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        charge(layout.size());
+        System.alloc_zeroed(layout)
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        refund(layout.size());
+        System.dealloc(block, layout)
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        charge(new_size);
+        refund(layout.size());
+        System.realloc(block, layout, new_size)
+    }
+}
+
+fn charge(size: usize) {
+    let left = LEFT.get();
+    if left == UNLIMITED {
+        return;
+    }
+    // SAFETY: the worker owns a reference to its watch for as long as it is limited.
+    let watch = unsafe { &*WATCH.get() };
+    if size > left || watch.abandoned.load(Ordering::Relaxed) {
+        stop_for_good(watch);
+    }
+    LEFT.set(left - size);
+}
+
+fn refund(size: usize) {
+    let left = LEFT.get();
+    if left != UNLIMITED {
+        LEFT.set(left.saturating_add(size).min(UNLIMITED - 1));
+    }
+}
+
+fn stop_for_good(watch: &Watch) -> ! {
+    LEFT.set(UNLIMITED);
+    watch.set(State::OutOfMemory);
+    loop {
+        thread::sleep(Duration::from_secs(3600));
+    }
+}
+
+/// Runs `work` here, with a panic turned into an error.
+pub fn catch<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    static QUIET: Once = Once::new();
+    QUIET.call_once(|| std::panic::set_hook(Box::new(|_| {})));
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(format!("internal error: {}", text.unwrap_or("unknown")))
+    })
+}
+
+/// Runs `work` on a thread of its own within `limits`.
+pub fn run<T: Send + 'static>(
+    limits: Limits,
+    work: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    let watch = Arc::new(Watch {
+        state: Mutex::new(State::Running),
+        changed: Condvar::new(),
+        abandoned: AtomicBool::new(false),
+    });
+    let job = Arc::new(Mutex::new(Some(work)));
+    let memory = limits.memory;
+    let spawn = |stack: usize| {
+        let (watch, job) = (watch.clone(), job.clone());
+        let body = move || {
+            let work = job.lock().unwrap_or_else(PoisonError::into_inner).take();
+            WATCH.set(Arc::as_ptr(&watch));
+            LEFT.set(memory);
+            let result = match work {
+                Some(work) => catch(work),
+                None => Err("internal error: a job ran twice".to_owned()),
+            };
+            LEFT.set(UNLIMITED);
+            watch.set(State::Finished);
+            result
+        };
+        thread::Builder::new().stack_size(stack).spawn(body).ok()
+    };
+    let worker = STACK_SIZES.iter().find_map(|stack| spawn(*stack));
+    let worker = worker.ok_or("no thread could be started")?;
+
+    let waiting = watch
+        .changed
+        .wait_timeout_while(watch.lock(), limits.time, |state| *state == State::Running);
+    let state = *waiting.unwrap_or_else(PoisonError::into_inner).0;
+    match state {
+        State::Finished => worker
+            .join()
+            .unwrap_or_else(|_| Err("internal error: the worker stopped".to_owned())),
+        State::OutOfMemory => Err(format!("it needs more than {} MB of memory", memory >> 20)),
+        State::Running => {
+            watch.abandoned.store(true, Ordering::Relaxed);
+            Err(format!("it did not end within {} s", limits.time.as_secs()))
+        }
+    }
+}
