@@ -1,0 +1,32 @@
+#pragma once
+
+#include "model/adapter.h"
+#include "model/model.h"
+#include "ops/context.h"
+#include "ops/elementwise.h"
+
+namespace wgrad::model {
+
+/// One linear layer with what may stand beside it: y = x W^T + b + scale (drop(x) A^T) B^T.
+/// A view for one pass; borrows everything.
+struct AdaptedLinear {
+  const Linear& linear;
+  LoraPair lora;
+  float scale = 0.0f;
+  float dropout = 0.0f;  ///< 0 in evaluation
+  ops::DropoutKey key;
+
+  /// Sets y [T, out], or adds to it. `saved` receives x A^T where it is given and needed.
+  void forward(Context& ctx, const Tensor& x, const Tensor& y, bool accumulate,
+               Tensor* saved) const;
+  /// Adds to the gradients of what is trained. Sets grad_x, or adds to it; an empty grad_x is not
+  /// needed. `x` may be empty where uses_input() is false.
+  void backward(Context& ctx, const Tensor& x, const Tensor& saved, const Tensor& grad_y,
+                const Tensor& grad_x, bool accumulate) const;
+  /// The backward pass reads x.
+  bool uses_input() const {
+    return static_cast<bool>(lora) || static_cast<bool>(linear.grad_weight);
+  }
+};
+
+}  // namespace wgrad::model

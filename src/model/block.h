@@ -1,0 +1,83 @@
+#pragma once
+
+#include <array>
+
+#include "model/adapted_linear.h"
+#include "model/adapter.h"
+#include "model/batch.h"
+#include "model/model.h"
+#include "ops/context.h"
+
+namespace wgrad::model {
+
+/// The keys (after rotation) and values of a layer's earlier tokens, f32 [capacity, key_size].
+struct KeyValueCache {
+  Tensor keys, values;
+  int64_t length = 0;  ///< rows that are filled
+};
+
+/// What the backward pass of one block reads. The normed inputs and the activation of the
+/// feed-forward part are computed again: they cost one pass over memory each and are its largest.
+struct BlockActivations {
+  Tensor input;                                           ///< [T, hidden]
+  Tensor input_inv_rms;                                   ///< [T]
+  Tensor q_projected, k_projected, q_inv_rms, k_inv_rms;  ///< only with q/k norms
+  Tensor q, k, v;                                         ///< after norm and rotation
+  Tensor attention;                                       ///< [T, query_size]
+  Tensor logsumexp;                                       ///< [T, heads]
+  Tensor middle;  ///< [T, hidden], the residual stream between the two halves
+  Tensor middle_inv_rms;
+  Tensor gate, up;                            ///< [T, intermediate]
+  std::array<Tensor, kProjectionCount> lora;  ///< x A^T of each adapted projection
+};
+
+/// One pass over one micro-batch.
+struct BlockPass {
+  const Batch& batch;
+  const Tensor& rope_table;
+  bool training = false;
+  uint64_t dropout_seed = 0;
+  uint32_t step = 0, micro_batch = 0;
+};
+
+/// One transformer block, forward and backward as mirror images:
+///   middle = input + o(attention(rope(norm(q(n1))), rope(norm(k(n1))), v(n1))), n1 = norm(input)
+///   output = middle + down(silu(gate(n2)) * up(n2)), n2 = norm(middle)
+/// Borrows model and adapter.
+class Block {
+ public:
+  Block(Context& ctx, const Model& model, const Adapter* adapter, int64_t index);
+
+  /// Turns the residual stream x [T, hidden] into the block's output. With `saved`, x itself is
+  /// kept there and a new tensor returned; without, x is overwritten and returned.
+  Tensor forward(const BlockPass& pass, const Tensor& x, BlockActivations* saved,
+                 KeyValueCache* cache) const;
+  /// Turns grad [T, hidden], the gradient of the output, into that of the input, in place, adds to
+  /// the gradients of what is trained, and releases `saved` as it goes. Without
+  /// `needs_input_grad` it stops at the last trained projection; grad is then meaningless.
+  void backward(const BlockPass& pass, BlockActivations& saved, const Tensor& grad,
+                bool needs_input_grad) const;
+
+ private:
+  AdaptedLinear linear(const BlockPass& pass, Projection projection) const;
+  Tensor attend(const BlockPass& pass, const Tensor& normed, BlockActivations& act,
+                KeyValueCache* cache) const;
+  void forward_head_norm(const Norm& norm, Tensor& x, Tensor& projected, Tensor& inv_rms,
+                         const char* label) const;
+  Tensor backward_head_norm(const Norm& norm, const Tensor& projected, const Tensor& inv_rms,
+                            Tensor grad, const char* label) const;
+  void backward_feed_forward(const BlockPass& pass, BlockActivations& saved, const Tensor& grad,
+                             bool needs_input_grad) const;
+  void backward_attention(const BlockPass& pass, BlockActivations& saved, const Tensor& grad,
+                          bool needs_input_grad) const;
+  bool trains(std::initializer_list<Projection> projections) const;
+  int64_t window() const { return model_.config.windows[static_cast<size_t>(index_)]; }
+
+  Context& ctx_;
+  const Model& model_;
+  const Layer& layer_;
+  const Adapter* adapter_;
+  int64_t index_;
+};
+
+}  // namespace wgrad::model

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "model/adapter.h"
+#include "model/model.h"
+#include "ops/context.h"
+
+namespace wgrad::model {
+
+/// Writes base plus adapter as a Hugging Face folder: W + scale B A computed in f32 and rounded
+/// once to the stored type of W, other tensors byte for byte, sharded as the base is, with its
+/// config, tokenizer and template. From a .gguf base the weights become f32 where it is quantised.
+/// The folder must not exist; it appears when it is complete.
+void merge_adapter(const std::filesystem::path& base, const std::filesystem::path& adapter,
+                   const std::filesystem::path& out);
+
+/// Writes a model that was trained whole as a Hugging Face folder into the existing folder `out`,
+/// each tensor in the stored type of `base`, with the base's config, tokenizer and template.
+void save_model(Context& ctx, const Model& model, const std::filesystem::path& base,
+                const std::filesystem::path& out);
+
+}  // namespace wgrad::model
