@@ -10,6 +10,9 @@ namespace wgrad::cpu {
 /// others would cost more.
 inline constexpr int64_t kParallelWork = 1 << 15;
 
+/// Sums over rows are split over the threads by columns, this many at a time.
+inline constexpr int64_t kColumnBlock = 64;
+
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// Calls body(i) for i in [0, count), on all threads if the work (count * work_per_item) is worth

@@ -1,0 +1,121 @@
+#include "cpu/attention.h"
+
+#include <vector>
+
+#include "cpu/instantiate.h"
+#include "cpu/parallel.h"
+#include "cpu/row_sums.h"
+
+namespace wgrad::cpu {
+namespace {
+
+/// The keys [begin, end) that query i sees.
+struct KeyRange {
+  int64_t begin;
+  int64_t end;
+};
+
+KeyRange keys_of(const AttentionShape& shape, const uint32_t* row_begin, int64_t i) {
+  const int64_t end = i + shape.query_offset + 1;
+  const int64_t window_begin = shape.window > 0 ? end - shape.window : 0;
+  return {std::max({static_cast<int64_t>(row_begin[i]), window_begin, int64_t{0}}), end};
+}
+
+template <class T>
+T dot(const T* a, const T* b, int64_t n) {
+  T sum(0);
+  for (int64_t j = 0; j < n; ++j) sum += a[j] * b[j];
+  return sum;
+}
+
+template <class T>
+void add_multiple(T* y, T alpha, const T* x, int64_t n) {
+  for (int64_t j = 0; j < n; ++j) y[j] += alpha * x[j];
+}
+
+/// Where the head's vectors lie.
+struct HeadLayout {
+  HeadLayout(const AttentionShape& shape, int64_t head)
+      : d(shape.head_dim),
+        q_row(shape.query_heads * d),
+        kv_row(shape.kv_heads * d),
+        q_column(head * d),
+        kv_column(head / (shape.query_heads / shape.kv_heads) * d) {}
+
+  int64_t q(int64_t i) const { return i * q_row + q_column; }
+  int64_t kv(int64_t j) const { return j * kv_row + kv_column; }
+
+  int64_t d, q_row, kv_row, q_column, kv_column;
+};
+
+}  // namespace
+
+template <class T>
+void attention_forward(const AttentionShape& shape, const T* q, const T* k, const T* v,
+                       const uint32_t* row_begin, T* out, T* logsumexp) {
+  const T scale = constant<T>(shape.scale);
+  parallel_for_dynamic(shape.query_heads, shape.queries * shape.queries * shape.head_dim,
+                       [&](int64_t head) {
+                         const HeadLayout at(shape, head);
+                         std::vector<T> scores(static_cast<size_t>(shape.keys));
+                         for (int64_t i = 0; i < shape.queries; ++i) {
+                           const KeyRange keys = keys_of(shape, row_begin, i);
+                           const int64_t count = keys.end - keys.begin;
+                           for (int64_t j = 0; j < count; ++j) {
+                             scores[static_cast<size_t>(j)] =
+                                 scale * dot(q + at.q(i), k + at.kv(keys.begin + j), at.d);
+                           }
+                           const T max = row_max(scores.data(), count);
+                           const Sum<T> sum = sum_exp(scores.data(), count, max);
+                           T* result = out + at.q(i);
+                           std::fill(result, result + at.d, T(0));
+                           for (int64_t j = 0; j < count; ++j) {
+                             const T p = exp_of<T>(scores[static_cast<size_t>(j)] - max) / T(sum);
+                             add_multiple(result, p, v + at.kv(keys.begin + j), at.d);
+                           }
+                           logsumexp[i * shape.query_heads + head] = T(Sum<T>(max) + std::log(sum));
+                         }
+                       });
+}
+
+template <class T>
+void attention_backward(const AttentionShape& shape, const T* q, const T* k, const T* v,
+                        const uint32_t* row_begin, const T* out, const T* logsumexp,
+                        const T* grad_out, T* grad_q, T* grad_k, T* grad_v) {
+  const T scale = constant<T>(shape.scale);
+  const int64_t group = shape.query_heads / shape.kv_heads;
+  std::fill(grad_q, grad_q + shape.queries * shape.query_heads * shape.head_dim, T(0));
+  std::fill(grad_k, grad_k + shape.keys * shape.kv_heads * shape.head_dim, T(0));
+  std::fill(grad_v, grad_v + shape.keys * shape.kv_heads * shape.head_dim, T(0));
+  // Query heads that share a key-value head stay on one thread, in order.
+  parallel_for_dynamic(shape.kv_heads, group * shape.queries * shape.queries * shape.head_dim,
+                       [&](int64_t kv) {
+                         for (int64_t head = kv * group; head < (kv + 1) * group; ++head) {
+                           const HeadLayout at(shape, head);
+                           for (int64_t i = 0; i < shape.queries; ++i) {
+                             const KeyRange keys = keys_of(shape, row_begin, i);
+                             const T* grad = grad_out + at.q(i);
+                             const T delta = dot(grad, out + at.q(i), at.d);
+                             const T lse = logsumexp[i * shape.query_heads + head];
+                             for (int64_t j = keys.begin; j < keys.end; ++j) {
+                               const T s = scale * dot(q + at.q(i), k + at.kv(j), at.d);
+                               const T p = exp_of<T>(s - lse);
+                               const T grad_s = p * (dot(grad, v + at.kv(j), at.d) - delta);
+                               add_multiple(grad_v + at.kv(j), p, grad, at.d);
+                               add_multiple(grad_q + at.q(i), scale * grad_s, k + at.kv(j), at.d);
+                               add_multiple(grad_k + at.kv(j), scale * grad_s, q + at.q(i), at.d);
+                             }
+                           }
+                         }
+                       });
+}
+
+#define WGRAD_INSTANTIATE(T)                                                               \
+  template void attention_forward<T>(const AttentionShape&, const T*, const T*, const T*,  \
+                                     const uint32_t*, T*, T*);                             \
+  template void attention_backward<T>(const AttentionShape&, const T*, const T*, const T*, \
+                                      const uint32_t*, const T*, const T*, const T*, T*, T*, T*);
+WGRAD_FOR_EACH_SCALAR(WGRAD_INSTANTIATE)
+#undef WGRAD_INSTANTIATE
+
+}  // namespace wgrad::cpu
