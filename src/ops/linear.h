@@ -11,9 +11,9 @@ namespace wgrad::ops {
 
 enum class WeightFormat : uint8_t {
   kF32,        ///< data f32 [out, in]
-  kF16,        ///< data f16 [out, in], times `scale`
-  kF16Blocks,  ///< f16 in 16x16 blocks, lane order, padded to multiples of 16, times `scale`
-  kNF4,        ///< bitsandbytes' NF4: packed codes, double-quantised absmax
+  kF16,        ///< data f16 [out, in], times `scale`; in_features is a multiple of 8
+  kF16Blocks,  ///< data f16 in 16x16 blocks (ops/f16_blocks.h), times `scale`
+  kNF4,        ///< bitsandbytes' NF4: packed codes, double-quantised absmax (ops/nf4.h)
 };
 
 /// The matrix of a linear layer as it lies on the device. The weight is [out, in] as Hugging Face
@@ -22,9 +22,10 @@ struct Weight {
   WeightFormat format = WeightFormat::kF32;
   int64_t out_features = 0, in_features = 0;
   Tensor data;
-  /// kF16, kF16Blocks: the exact power of two that the stored values are multiplied by.
+  /// kF16, kF16Blocks: the exact power of two that the stored values are multiplied by. kNF4: the
+  /// power of two by which its values are divided when they become f16.
   float scale = 1.0f;
-  /// kNF4: u8 code per block of 64, f32 per 256 blocks, f32 offset (see ops/nf4.h).
+  /// kNF4: u8 code per block of 64; f32 [256 + blocks of 256]: the dynamic map, then the scales.
   Tensor absmax_codes, absmax_scales;
   float absmax_offset = 0.0f;
   std::string name;
