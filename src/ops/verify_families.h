@@ -1,0 +1,17 @@
+#pragma once
+
+#include "ops/verify.h"
+
+/// One function a family; verify.cc lists them.
+namespace wgrad::ops {
+
+void add_norm_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
+void add_rope_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
+void add_elementwise_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
+void add_dropout_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
+void add_embedding_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
+void add_loss_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
+void add_optimizer_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
+void add_export_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
+
+}  // namespace wgrad::ops
