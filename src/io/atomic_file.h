@@ -62,8 +62,8 @@ class AtomicFolder {
 /// entries "*.tmp-PID" whose process is gone.
 void remove_abandoned(const std::filesystem::path& folder);
 
-/// A log that grows by whole lines, each with one write, so that a kill never tears one apart.
-/// Owns the open file.
+/// A log that grows by whole lines, each with one write, so that a kill never tears one apart; a
+/// last line that a crash left without its newline is dropped on opening. Owns the open file.
 class AppendFile {
  public:
   explicit AppendFile(const std::filesystem::path& path);

@@ -53,7 +53,8 @@ std::string ggml_type_name(std::uint32_t number);
 /// Bytes of a tensor whose rows (the last dimension) are stored one after another; nothing where
 /// the product overflows, a dimension is negative or a row is no whole number of blocks.
 std::optional<std::uint64_t> tensor_bytes(FileType type, std::span<const std::int64_t> shape);
-/// Elements of the shape; nothing on overflow or a negative dimension.
+/// Elements of the shape; nothing where a dimension is negative or a product of the first ones
+/// exceeds 2^63 - 1.
 std::optional<std::uint64_t> element_count(std::span<const std::int64_t> shape);
 /// "[2, 3]".
 std::string shape_text(std::span<const std::int64_t> shape);

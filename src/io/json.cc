@@ -1,0 +1,181 @@
+#include "io/json.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "io/file_descriptor.h"
+#include "wgrad/error.h"
+
+namespace wgrad::io {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kMaxQuotedBytes = 160;
+
+// "FILE:LINE:COLUMN" of a byte of the text.
+std::string position(std::string_view text, std::size_t offset, const JsonOptions& options) {
+  const std::string_view before = text.substr(0, std::min(offset, text.size()));
+  const auto newlines = static_cast<std::size_t>(std::count(before.begin(), before.end(), '\n'));
+  const std::size_t line_start = newlines == 0 ? 0 : before.rfind('\n') + 1;
+  const std::size_t column =
+      before.size() - line_start + (newlines == 0 ? options.first_column : 1);
+  return fmt::format("{}:{}:{}", options.where, options.first_line + newlines, column);
+}
+
+// Refuses nesting beyond the limit before anything recursive sees the value.
+void check_depth(std::string_view text, const JsonOptions& options) {
+  std::size_t depth = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '{' || c == '[') {
+      if (++depth > options.max_depth) {
+        throw input_error(position(text, i, options),
+                          fmt::format("JSON nested deeper than {} levels", options.max_depth),
+                          "flatter data", "look for brackets that are not closed");
+      }
+    } else if ((c == '}' || c == ']') && depth > 0) {
+      --depth;
+    }
+  }
+}
+
+// The part of the parser's message that says what is wrong, without its prefix and not too long.
+std::string reason(std::string_view message) {
+  const std::size_t column = message.find(", column ");
+  const std::size_t colon = message.find(": ", column == std::string_view::npos ? 0 : column);
+  if (colon != std::string_view::npos) {
+    message.remove_prefix(colon + 2);
+  } else if (const std::size_t bracket = message.find("] "); bracket != std::string_view::npos) {
+    message.remove_prefix(bracket + 2);
+  }
+  if (message.size() <= kMaxQuotedBytes) return std::string(message);
+  std::size_t end = kMaxQuotedBytes;
+  while (end > 0 && (static_cast<unsigned char>(message[end]) & 0xc0) == 0x80) --end;
+  return std::string(message.substr(0, end)) + "...";
+}
+
+// Sees every key as it is parsed and throws on the second of its kind in one object.
+class DuplicateKeys {
+ public:
+  explicit DuplicateKeys(std::string_view where) : where_(where) {}
+
+  bool operator()(int, json::parse_event_t event, json& parsed) {
+    if (event == json::parse_event_t::object_start) {
+      open_.emplace_back();
+    } else if (event == json::parse_event_t::object_end) {
+      open_.pop_back();
+    } else if (event == json::parse_event_t::key) {
+      const auto& key = parsed.get_ref<const std::string&>();
+      if (!open_.back().insert(key).second) {
+        throw input_error(where_, fmt::format("the key \"{}\" appears twice in one object", key),
+                          "each key once", "write the file anew");
+      }
+    }
+    return true;
+  }
+
+ private:
+  std::string_view where_;
+  std::vector<std::unordered_set<std::string>> open_;
+};
+
+// The length of the UTF-8 sequence at the front of `text`, 0 where there is no valid one.
+std::size_t sequence_length(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned first = byte(0);
+  std::size_t length = 0;
+  unsigned low = 0x80;
+  unsigned high = 0xbf;
+  if (first >= 0xc2 && first <= 0xdf) {
+    length = 2;
+  } else if (first >= 0xe0 && first <= 0xef) {
+    length = 3;
+    if (first == 0xe0) low = 0xa0;   // overlong
+    if (first == 0xed) high = 0x9f;  // surrogates
+  } else if (first >= 0xf0 && first <= 0xf4) {
+    length = 4;
+    if (first == 0xf0) low = 0x90;   // overlong
+    if (first == 0xf4) high = 0x8f;  // beyond U+10FFFF
+  }
+  if (length == 0 || text.size() < length || byte(1) < low || byte(1) > high) return 0;
+  for (std::size_t i = 2; i < length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  return length;
+}
+
+}  // namespace
+
+std::size_t find_invalid_utf8(std::string_view text) {
+  std::size_t i = 0;
+  while (i < text.size()) {
+    if (static_cast<unsigned char>(text[i]) < 0x80) {
+      ++i;
+      continue;
+    }
+    const std::size_t length = sequence_length(text.substr(i));
+    if (length == 0) return i;
+    i += length;
+  }
+  return std::string_view::npos;
+}
+
+json parse_json(std::string_view text, const JsonOptions& options) {
+  if (const std::size_t bad = find_invalid_utf8(text); bad != std::string_view::npos) {
+    throw input_error(position(text, bad, options),
+                      fmt::format("byte 0x{:02x} is not valid UTF-8",
+                                  static_cast<unsigned>(static_cast<unsigned char>(text[bad]))),
+                      "UTF-8 text", "save the file as UTF-8");
+  }
+  check_depth(text, options);
+  try {
+    if (options.refuse_duplicate_keys) {
+      return json::parse(text.begin(), text.end(), DuplicateKeys(options.where));
+    }
+    return json::parse(text.begin(), text.end());
+  } catch (const json::parse_error& error) {
+    const std::size_t offset = error.byte > 0 ? error.byte - 1 : 0;
+    throw input_error(position(text, offset, options), "not valid JSON: " + reason(error.what()),
+                      {}, "correct the JSON there");
+  } catch (const json::exception& error) {
+    throw input_error(position(text, 0, options), "not valid JSON: " + reason(error.what()), {},
+                      "correct the JSON there");
+  }
+}
+
+std::string read_text_file(const std::filesystem::path& path, std::size_t max_bytes) {
+  FileDescriptor file = FileDescriptor::open_input(path);
+  std::string text;
+  std::vector<char> buffer(std::size_t{1} << 16);
+  while (const std::size_t n = file.read_some(buffer)) {
+    if (n > max_bytes - text.size()) {
+      throw input_error(path.string(), fmt::format("the file is larger than {} bytes", max_bytes),
+                        "a text file of a sensible size", "check that this is the right file");
+    }
+    text.append(buffer.data(), n);
+  }
+  return text;
+}
+
+json read_json_file(const std::filesystem::path& path) {
+  const std::string text = read_text_file(path);
+  const std::string where = path.string();
+  std::string_view body = text;
+  if (body.starts_with("\xef\xbb\xbf")) body.remove_prefix(3);
+  return parse_json(body, {.where = where});
+}
+
+}  // namespace wgrad::io
