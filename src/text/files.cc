@@ -1,0 +1,64 @@
+#include "text/files.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "wgrad/error.h"
+
+namespace wgrad::text {
+namespace {
+
+constexpr uintmax_t kLargest = uintmax_t{512} << 20;
+
+std::string place(std::string_view text, size_t byte) {
+  const std::string_view before = text.substr(0, std::min(byte, text.size()));
+  const auto line = std::ranges::count(before, '\n') + 1;
+  const size_t start = before.rfind('\n');
+  const size_t column = start == std::string_view::npos ? before.size() : before.size() - start - 1;
+  return fmt::format("line {}, column {}", line, std::max<size_t>(column, 1));
+}
+
+}  // namespace
+
+std::string read_file(const std::filesystem::path& path) {
+  std::error_code error;
+  const uintmax_t size = std::filesystem::file_size(path, error);
+  if (error) {
+    throw input_error(path.string(), "cannot be read (" + error.message() + ")", {},
+                      "check the path and its permissions");
+  }
+  if (size > kLargest) {
+    throw input_error(path.string(), fmt::format("is {} bytes long", size),
+                      "expected a text file of at most 512 MiB", "download the file again");
+  }
+  std::ifstream file(path, std::ios::binary);
+  std::string text(static_cast<size_t>(size), '\0');
+  file.read(text.data(), static_cast<std::streamsize>(size));
+  if (!file || file.gcount() != static_cast<std::streamsize>(size)) {
+    throw input_error(path.string(), "cannot be read to its end", {},
+                      "check its permissions and the disk");
+  }
+  return text;
+}
+
+nlohmann::ordered_json read_json_object(const std::filesystem::path& path) {
+  const std::string text = read_file(path);
+  nlohmann::ordered_json json;
+  try {
+    json = nlohmann::ordered_json::parse(text);
+  } catch (const nlohmann::ordered_json::parse_error& error) {
+    throw input_error(path.string() + ", " + place(text, error.byte), "is not valid JSON", {},
+                      "download the file again or mend it there");
+  }
+  if (!json.is_object()) {
+    throw input_error(path.string(), fmt::format("holds a JSON {}", json.type_name()),
+                      "expected an object", "download the file again");
+  }
+  return json;
+}
+
+}  // namespace wgrad::text
