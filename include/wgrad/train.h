@@ -123,10 +123,10 @@ struct TrainResult {
 /// Trains and writes the run's folder. `stop`: set by a signal handler or another thread, it makes
 /// the run finish its step, save a checkpoint and return kStopped.
 /// Throws wgrad::Error; the newest checkpoint is intact whatever happens.
-TrainResult train(const TrainOptions& options, TrainObserver& observer,
-                  const std::atomic<bool>* stop = nullptr);
+TrainResult run_training(const TrainOptions& options, TrainObserver& observer,
+                         const std::atomic<bool>* stop = nullptr);
 
 /// The plan of a run without training: reads the data and the model's headers only.
-TrainPlan plan(const TrainOptions& options, TrainObserver& observer);
+TrainPlan plan_training(const TrainOptions& options, TrainObserver& observer);
 
 }  // namespace wgrad

@@ -36,6 +36,7 @@ class BatchOrder {
 
   std::vector<int64_t> lengths_;
   BatchOptions options_;
+  std::vector<std::vector<int64_t>> bins_;  ///< with packing: the rows of each micro-batch
   int64_t micro_batches_per_epoch_ = 0;
   int64_t most_tokens_ = 0;
   int64_t epoch_ = -1;

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "train/trainer.h"
+
+namespace wgrad::train {
+
+/// Where a run stands besides its tensors.
+struct RunState {
+  int64_t step = 0;     ///< steps done, skipped ones included
+  int64_t updates = 0;  ///< steps that changed the weights
+  int64_t total_tokens = 0;
+  double seconds = 0;
+  uint64_t metrics_bytes = 0;  ///< of metrics.jsonl at this step
+  uint64_t data_fingerprint = 0;
+  std::vector<std::pair<std::string, std::string>> settings;  ///< those that change the numbers
+};
+
+/// O/checkpoints/step-NNNNNN: state.json, state.safetensors (parameters and both moments, flat f32
+/// a group) and, for an adapter, its PEFT files. Complete or absent: written under a temporary
+/// name, flushed, renamed.
+void save_checkpoint(const std::filesystem::path& run, const RunState& state, Trainer& trainer,
+                     const std::string& base_model, int64_t keep);
+
+/// The newest checkpoint that is whole; `rejected` names those passed over, with the reason.
+std::optional<std::filesystem::path> newest_checkpoint(const std::filesystem::path& run,
+                                                       std::vector<std::string>& rejected);
+RunState read_run_state(const std::filesystem::path& checkpoint);
+/// Puts parameters and moments back, bit for bit.
+void restore_checkpoint(const std::filesystem::path& checkpoint, Trainer& trainer);
+
+/// An input error that names the first setting in which the two runs differ.
+void check_same_run(const RunState& saved, const RunState& now,
+                    const std::filesystem::path& checkpoint);
+
+}  // namespace wgrad::train

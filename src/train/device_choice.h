@@ -1,0 +1,35 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "gpu/device.h"
+#include "ops/context.h"
+#include "wgrad/train.h"
+
+namespace wgrad::train {
+
+/// Where a command runs, decided before anything is opened.
+struct DeviceChoice {
+  DeviceKind kind = DeviceKind::kCpu;
+  gpu::AdapterInfo adapter;  ///< of a GPU
+  std::string selector;
+  std::string name() const;
+};
+
+/// auto: a discrete GPU, else an integrated one, else the CPU; never a software driver.
+/// cpu, gpu, gpu:NAME, software as asked; an input error where there is no such device.
+DeviceChoice choose_device(const std::string& selector);
+
+/// f16 operands where the device has f16 subgroup matrices (kAuto), or as asked; an input error
+/// where the device cannot.
+ComputeType choose_compute(Precision precision, const DeviceChoice& device);
+
+std::unique_ptr<Context> open_context(const DeviceChoice& device, ComputeType compute);
+/// A plan of the same device.
+std::unique_ptr<Context> plan_context(const DeviceChoice& device, ComputeType compute);
+
+/// Memory that a run can take on the device; 0 where it is not known (most GPUs).
+int64_t available_memory(const DeviceChoice& device);
+
+}  // namespace wgrad::train

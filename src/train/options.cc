@@ -1,0 +1,125 @@
+#include "train/options.h"
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include <cmath>
+
+namespace wgrad::train {
+
+const EnumPairs<Method> EnumNames<Method>::pairs = {
+    {"lora", Method::kLora}, {"qlora", Method::kQlora}, {"full", Method::kFull}};
+const EnumPairs<Schedule> EnumNames<Schedule>::pairs = {{"cosine", Schedule::kCosine},
+                                                        {"linear", Schedule::kLinear},
+                                                        {"constant", Schedule::kConstant}};
+const EnumPairs<PromptStyle> EnumNames<PromptStyle>::pairs = {{"raw", PromptStyle::kRaw},
+                                                              {"chat", PromptStyle::kChat}};
+const EnumPairs<TrainOn> EnumNames<TrainOn>::pairs = {{"assistant", TrainOn::kAssistant},
+                                                      {"all", TrainOn::kAll}};
+const EnumPairs<Precision> EnumNames<Precision>::pairs = {
+    {"auto", Precision::kAuto}, {"f32", Precision::kF32}, {"f16", Precision::kF16}};
+const EnumPairs<Recompute> EnumNames<Recompute>::pairs = {
+    {"auto", Recompute::kAuto}, {"none", Recompute::kNone}, {"block", Recompute::kBlock}};
+
+namespace {
+
+/// An option's value as text; empty: not set, so not written.
+struct ValueText {
+  std::string operator()(const std::string& v) const { return v; }
+  std::string operator()(bool v) const { return v ? "true" : "false"; }
+  std::string operator()(int64_t v) const { return fmt::format("{}", v); }
+  std::string operator()(uint64_t v) const { return fmt::format("{}", v); }
+  std::string operator()(double v) const { return fmt::format("{}", v); }
+  std::string operator()(const std::vector<std::string>& v) const {
+    return fmt::format("{}", fmt::join(v, ","));
+  }
+  template <typename T>
+  std::string operator()(const std::optional<T>& v) const {
+    return v ? (*this)(*v) : std::string();
+  }
+  template <typename E>
+  requires std::is_enum_v<E> std::string operator()(E v) const { return std::string(enum_name(v)); }
+};
+
+void check(bool ok, std::string_view name, const std::string& seen, std::string_view expected,
+           std::string_view action = "give another value") {
+  if (!ok) throw input_error(fmt::format("--{}", name), seen, expected, action);
+}
+
+void check_positive(std::string_view name, int64_t value) {
+  check(value > 0, name, fmt::format("{}", value), "expected a whole number above 0");
+}
+
+void check_not_negative(std::string_view name, int64_t value) {
+  check(value >= 0, name, fmt::format("{}", value), "expected 0 or a whole number above it");
+}
+
+void check_range(std::string_view name, double value, double low, double high,
+                 std::string_view expected) {
+  check(std::isfinite(value) && value >= low && value <= high, name, fmt::format("{}", value),
+        expected);
+}
+
+}  // namespace
+
+std::string to_yaml(const TrainOptions& options) {
+  YAML::Emitter yaml;
+  yaml << YAML::BeginMap;
+  visit_options(options, [&](const char* name, const auto& value, const char*, Affects) {
+    std::string text = ValueText()(value);
+    if (text.empty()) return;
+    yaml << YAML::Key << name << YAML::Value;
+    if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::string>) {
+      yaml << YAML::DoubleQuoted;
+    }
+    yaml << text;
+  });
+  yaml << YAML::EndMap;
+  return std::string(yaml.c_str()) + "\n";
+}
+
+std::vector<std::pair<std::string, std::string>> numeric_settings(const TrainOptions& options) {
+  std::vector<std::pair<std::string, std::string>> settings;
+  visit_options(options, [&](const char* name, const auto& value, const char*, Affects affects) {
+    if (affects == Affects::kNumbers) settings.emplace_back(name, ValueText()(value));
+  });
+  return settings;
+}
+
+void validate(const TrainOptions& o) {
+  check(!o.model.empty(), "model", "not given", "expected a Hugging Face folder or a .gguf file",
+        "give --model");
+  check(!o.data.empty(), "data", "not given", "expected a .jsonl file or a folder", "give --data");
+  check(!o.out.empty(), "out", "not given", "expected the folder to write to", "give --out");
+  if (o.method != Method::kFull) {
+    check_positive("rank", o.rank);
+    check_range("alpha", o.alpha, 1e-30, 1e30, "expected a number above 0");
+    check_range("dropout", o.dropout, 0.0, 0.999, "expected a share from 0 to below 1");
+    check(!o.targets.empty(), "targets", "empty", "expected all-linear or names of modules");
+  } else {
+    check(o.init_adapter.empty(), "init-adapter", o.init_adapter,
+          "full fine-tuning trains no adapter", "merge the adapter first: wgrad merge");
+    check(o.dropout == 0.0, "dropout", fmt::format("{}", o.dropout),
+          "dropout acts on adapters, which full fine-tuning does not have", "leave it out");
+  }
+  check_positive("batch-size", o.batch_size);
+  check_positive("grad-accum", o.grad_accum);
+  check(o.max_seq_len >= 2, "max-seq-len", fmt::format("{}", o.max_seq_len),
+        "expected 2 or more: a token is predicted from those before it");
+  check_not_negative("steps", o.steps);
+  if (o.steps == 0) check_range("epochs", o.epochs, 1e-9, 1e9, "expected a number above 0");
+  if (o.lr) check_range("lr", *o.lr, 0.0, 1e6, "expected a number from 0 up");
+  if (o.warmup_steps) check_not_negative("warmup-steps", *o.warmup_steps);
+  check_range("warmup-ratio", o.warmup_ratio, 0.0, 1.0, "expected a share from 0 to 1");
+  check_range("weight-decay", o.weight_decay, 0.0, 1e6, "expected a number from 0 up");
+  check_range("beta1", o.beta1, 0.0, 0.9999999, "expected a number from 0 to below 1");
+  check_range("beta2", o.beta2, 0.0, 0.9999999, "expected a number from 0 to below 1");
+  check_range("eps", o.eps, 1e-30, 1.0, "expected a number above 0");
+  check_range("max-grad-norm", o.max_grad_norm, 0.0, 1e30, "expected a number from 0 up");
+  check_not_negative("eval-every", o.eval_every);
+  check_not_negative("save-every", o.save_every);
+  check_positive("keep", o.keep);
+  check_positive("log-every", o.log_every);
+}
+
+}  // namespace wgrad::train

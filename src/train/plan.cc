@@ -1,0 +1,118 @@
+#include "train/plan.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <vector>
+
+#include "ops/matmul.h"
+#include "train/options.h"
+
+namespace wgrad::train {
+namespace {
+
+struct Peak {
+  int64_t bytes = 0;
+  int64_t trainable = 0;
+  std::map<std::string, int64_t> by_label;
+};
+
+/// The memory of a step: the calls of the real one, on a context that only counts.
+Peak simulate(const RunSetup& setup, Recompute recompute) {
+  std::unique_ptr<Context> ctx = plan_context(setup.device, setup.compute);
+  Trainer trainer(*ctx, setup.options, setup.config, setup.source, recompute, setup.longest_row);
+  const MicroBatch largest = setup.largest_micro_batch();
+  trainer.step({&largest, 1}, 0, 0.0, 0);
+  if (setup.valid) trainer.evaluate(setup.valid->rows, setup.eval_batch_tokens());
+  return {ctx->peak_bytes(), trainer.parameters().count(), ctx->bytes_by_label()};
+}
+
+std::string gib(int64_t bytes) {
+  return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / 1073741824.0);
+}
+
+std::string ways_to_fit(const TrainOptions& options, int64_t longest) {
+  std::string text = "lower ";
+  if (options.batch_size > 1) text += "--batch-size (raise --grad-accum in return) or ";
+  text += fmt::format("--max-seq-len (the longest row has {} tokens)", longest);
+  if (options.method == Method::kFull) text += ", or train an adapter: --method lora";
+  if (options.method == Method::kLora) text += ", or use --method qlora";
+  return text;
+}
+
+double flops_per_step(const RunSetup& setup, Recompute recompute) {
+  // A product per weight and token forward, one for its input's gradient, one more for the
+  // weight's own when all is trained, and the forward once more where blocks are recomputed.
+  double products = setup.options.method == Method::kFull ? 3.0 : 2.0;
+  if (recompute == Recompute::kBlock) products += 1.0;
+  const double tokens = static_cast<double>(setup.train.summary.tokens) /
+                        static_cast<double>(setup.order->steps_per_epoch());
+  return 2.0 * products * static_cast<double>(setup.config.parameters()) * tokens;
+}
+
+}  // namespace
+
+TrainPlan make_plan(RunSetup& setup) {
+  TrainOptions& options = setup.options;
+  const int64_t available = available_memory(setup.device);
+  auto fits = [&](const Peak& peak) { return available == 0 || peak.bytes <= available; };
+
+  const bool decide = options.recompute == Recompute::kAuto;
+  Recompute recompute = decide ? Recompute::kNone : options.recompute;
+  Peak peak = simulate(setup, recompute);
+  if (decide && !fits(peak)) {
+    recompute = Recompute::kBlock;
+    peak = simulate(setup, recompute);
+  }
+  if (!fits(peak)) {
+    throw runtime_failure("memory", fmt::format("the run needs {}", gib(peak.bytes)),
+                          fmt::format("{} has {} free", setup.device.name(), gib(available)),
+                          ways_to_fit(options, setup.train.summary.longest));
+  }
+  options.recompute = recompute;
+
+  TrainPlan plan;
+  plan.device = setup.device.name();
+  plan.method = enum_name(options.method);
+  plan.dtype = setup.compute == ComputeType::kF16 ? "f16" : "f32";
+  plan.recompute = enum_name(recompute);
+  plan.rows = setup.train.summary.rows;
+  plan.steps = setup.total_steps;
+  plan.tokens_per_epoch = setup.train.summary.tokens;
+  plan.counted_tokens_per_epoch = setup.train.summary.counted_tokens;
+  plan.longest_micro_batch = setup.order->most_tokens();
+  plan.parameters = setup.config.parameters();
+  plan.trainable_parameters = peak.trainable;
+  plan.peak_bytes = peak.bytes;
+  plan.available_bytes = available;
+  plan.flops_per_step = flops_per_step(setup, recompute);
+  plan.bytes_by_label = peak.by_label;
+  return plan;
+}
+
+double measure_matmul_rate(const DeviceChoice& device, ComputeType compute) {
+  const std::unique_ptr<Context> ctx = open_context(device, compute);
+  const bool slow = device.kind == DeviceKind::kGpu && device.adapter.is_software();
+  const int64_t n = device.kind == DeviceKind::kCpu ? 512 : slow ? 128 : 2048;
+  const Tensor a = ctx->allocate_zeroed({n, n}, DType::kF32, "measure/a");
+  const Tensor b = ctx->allocate_zeroed({n, n}, DType::kF32, "measure/b");
+  const Tensor c = ctx->allocate({n, n}, DType::kF32, "measure/c");
+  auto run = [&] {
+    if (compute == ComputeType::kF16) {
+      ops::matmul_f16(*ctx, ops::MatmulOp::kNT, a, b, c);
+    } else {
+      ops::matmul(*ctx, ops::MatmulOp::kNT, a, b, c);
+    }
+  };
+  run();
+  ctx->wait();
+  constexpr int kRuns = 10;
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < kRuns; ++i) run();
+  ctx->wait();
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  return kRuns * 2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n) /
+         seconds.count();
+}
+
+}  // namespace wgrad::train

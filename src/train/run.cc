@@ -1,0 +1,237 @@
+#include <fmt/format.h>
+
+#include <chrono>
+#include <filesystem>
+
+#include "io/atomic_file.h"
+#include "io/json.h"
+#include "model/merge.h"
+#include "train/checkpoint.h"
+#include "train/metrics.h"
+#include "train/options.h"
+#include "train/plan.h"
+#include "train/setup.h"
+#include "train/trainer.h"
+
+namespace wgrad {
+namespace train {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kMostSkippedInARow = 3;
+/// A training step reaches about this share of the rate of one large product.
+constexpr double kStepEfficiency = 0.5;
+
+/// Names that a run writes: a folder that has one of them holds another run.
+constexpr const char* kRunFiles[] = {"run.yaml",
+                                     "metrics.jsonl",
+                                     "checkpoints",
+                                     "adapter_model.safetensors",
+                                     "adapter_config.json",
+                                     "config.json",
+                                     "model.safetensors",
+                                     "model.safetensors.index.json"};
+
+void claim_folder(const fs::path& out, bool resume) {
+  std::error_code error;
+  if (fs::exists(out, error) && !fs::is_directory(out, error)) {
+    throw input_error(out.string(), "is a file", "expected a folder", "give another --out");
+  }
+  if (!resume) {
+    for (const char* name : kRunFiles) {
+      if (!fs::exists(out / name, error)) continue;
+      throw input_error(out.string(), fmt::format("holds {} already", name),
+                        "a run writes into a folder of its own",
+                        "give another --out, or --resume to go on with that run");
+    }
+  }
+  fs::create_directories(out, error);
+  if (error) {
+    throw runtime_failure(out.string(), "could not be made: " + error.message(), {},
+                          "give an --out that you may write to");
+  }
+}
+
+/// The training loop and the state that a checkpoint carries.
+class Run {
+ public:
+  Run(RunSetup& setup, TrainObserver& observer)
+      : setup_(setup),
+        observer_(observer),
+        out_(setup.options.out),
+        ctx_(open_context(setup.device, setup.compute)),
+        trainer_(*ctx_, setup.options, setup.config, setup.source, setup.options.recompute,
+                 setup.longest_row),
+        metrics_(out_ / "metrics.jsonl") {
+    state_.settings = numeric_settings(setup.options);
+    state_.data_fingerprint = setup.train.fingerprint;
+  }
+
+  void resume() {
+    std::vector<std::string> rejected;
+    const std::optional<fs::path> checkpoint = newest_checkpoint(out_, rejected);
+    for (const std::string& fault : rejected) {
+      observer_.on_warning("checkpoint passed over: " + fault);
+    }
+    if (!checkpoint) {
+      observer_.on_warning(
+          fmt::format("{}: no checkpoint to resume from; starting at step 0", out_.string()));
+      metrics_.keep_first(0);
+      return;
+    }
+    RunState saved = read_run_state(*checkpoint);
+    check_same_run(saved, state_, *checkpoint);
+    restore_checkpoint(*checkpoint, trainer_);
+    metrics_.keep_first(saved.metrics_bytes);
+    state_ = std::move(saved);
+    saved_step_ = state_.step;
+  }
+
+  TrainResult loop(const std::atomic<bool>* stop) {
+    start_ = last_log_ = Clock::now();
+    seconds_before_ = state_.seconds;
+    auto stopped = [stop] { return stop && stop->load(std::memory_order_relaxed); };
+    while (state_.step < setup_.total_steps && !stopped()) {
+      one_step();
+      const TrainOptions& o = setup_.options;
+      const bool last = state_.step == setup_.total_steps;
+      if (setup_.valid && (last || (o.eval_every > 0 && state_.step % o.eval_every == 0))) {
+        evaluate();
+      }
+      if (o.save_every > 0 && state_.step % o.save_every == 0) save();
+    }
+    if (saved_step_ != state_.step) save();
+    if (state_.step < setup_.total_steps) return {TrainEnd::kStopped, state_.step, last_loss_};
+    write_result();
+    return {TrainEnd::kFinished, state_.step, last_loss_};
+  }
+
+ private:
+  void one_step() {
+    const double lr = setup_.learning_rate.at(state_.step);
+    const std::vector<MicroBatch> batches = setup_.micro_batches(state_.step);
+    const Trainer::Outcome outcome = trainer_.step(batches, state_.step, lr, state_.updates);
+    ++state_.step;
+    state_.total_tokens += outcome.tokens;
+    tokens_since_log_ += outcome.tokens;
+    last_loss_ = outcome.loss;
+    note_finite(outcome);
+    if (state_.step % setup_.options.log_every == 0 || state_.step == setup_.total_steps) {
+      log(outcome, lr);
+    }
+  }
+
+  void note_finite(const Trainer::Outcome& outcome) {
+    if (outcome.finite) {
+      ++state_.updates;
+      skipped_in_a_row_ = 0;
+      return;
+    }
+    ++skipped_in_a_row_;
+    const std::string seen = fmt::format("loss {} and gradient norm {} are not both finite",
+                                         outcome.loss, outcome.grad_norm);
+    if (skipped_in_a_row_ == kMostSkippedInARow) {
+      throw runtime_failure(fmt::format("step {}", state_.step),
+                            fmt::format("{}, for the {}rd step in a row", seen, kMostSkippedInARow),
+                            "training cannot go on",
+                            "lower --lr, try --dtype f32, and look at the data of these steps; the "
+                            "last checkpoint is intact");
+    }
+    observer_.on_warning(fmt::format("step {}: {}; the step is skipped", state_.step, seen));
+  }
+
+  void log(const Trainer::Outcome& outcome, double lr) {
+    const Clock::time_point now = Clock::now();
+    const double interval = std::chrono::duration<double>(now - last_log_).count();
+    StepMetrics m;
+    m.step = state_.step;
+    m.total_steps = setup_.total_steps;
+    m.epoch =
+        static_cast<double>(state_.step) / static_cast<double>(setup_.order->steps_per_epoch());
+    m.loss = outcome.loss;
+    m.lr = lr;
+    m.grad_norm = outcome.grad_norm;
+    m.tokens = outcome.tokens;
+    m.total_tokens = state_.total_tokens;
+    m.tokens_per_second = interval > 0 ? static_cast<double>(tokens_since_log_) / interval : 0.0;
+    m.seconds = elapsed();
+    m.peak_memory_bytes = ctx_->peak_bytes();
+    metrics_.write(m);
+    observer_.on_step(m);
+    last_log_ = now;
+    tokens_since_log_ = 0;
+  }
+
+  void evaluate() {
+    const Trainer::Evaluation result =
+        trainer_.evaluate(setup_.valid->rows, setup_.eval_batch_tokens());
+    const EvalMetrics m{state_.step, result.mean(), result.tokens};
+    metrics_.write(m);
+    observer_.on_eval(m);
+  }
+
+  void save() {
+    state_.seconds = elapsed();
+    state_.metrics_bytes = metrics_.bytes();
+    save_checkpoint(out_, state_, trainer_, setup_.options.model, setup_.options.keep);
+    saved_step_ = state_.step;
+    observer_.on_checkpoint(
+        (out_ / "checkpoints" / fmt::format("step-{:06}", state_.step)).string());
+  }
+
+  void write_result() {
+    if (trainer_.adapter()) {
+      trainer_.adapter()->save(*ctx_, out_, setup_.options.model);
+    } else {
+      model::save_model(*ctx_, trainer_.model(), setup_.options.model, out_);
+    }
+  }
+
+  double elapsed() const {
+    return seconds_before_ + std::chrono::duration<double>(Clock::now() - start_).count();
+  }
+
+  RunSetup& setup_;
+  TrainObserver& observer_;
+  fs::path out_;
+  std::unique_ptr<Context> ctx_;
+  Trainer trainer_;
+  MetricsFile metrics_;
+  RunState state_;
+  int64_t saved_step_ = -1;
+  int skipped_in_a_row_ = 0;
+  double last_loss_ = 0;
+  int64_t tokens_since_log_ = 0;
+  double seconds_before_ = 0;
+  Clock::time_point start_, last_log_;
+};
+
+}  // namespace
+}  // namespace train
+
+TrainResult run_training(const TrainOptions& options, TrainObserver& observer,
+                         const std::atomic<bool>* stop) {
+  train::RunSetup setup = train::prepare(options, observer);
+  train::claim_folder(setup.options.out, setup.options.resume);
+  observer.on_plan(train::make_plan(setup));
+  train::Run run(setup, observer);
+  if (setup.options.resume) run.resume();
+  io::write_file_atomically(std::filesystem::path(setup.options.out) / "run.yaml",
+                            train::to_yaml(setup.options));
+  return run.loop(stop);
+}
+
+TrainPlan plan_training(const TrainOptions& options, TrainObserver& observer) {
+  train::RunSetup setup = train::prepare(options, observer);
+  TrainPlan plan = train::make_plan(setup);
+  const double rate = train::measure_matmul_rate(setup.device, setup.compute);
+  if (rate > 0) {
+    plan.seconds =
+        static_cast<double>(plan.steps) * plan.flops_per_step / (rate * train::kStepEfficiency);
+  }
+  return plan;
+}
+
+}  // namespace wgrad

@@ -1,0 +1,117 @@
+#include "train/setup.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "data/model_text.h"
+#include "model/adapter.h"
+#include "train/options.h"
+
+namespace wgrad::train {
+namespace {
+
+int64_t count_steps(const TrainOptions& options, const data::BatchOrder& order) {
+  if (options.steps > 0) return options.steps;
+  const double steps = std::ceil(options.epochs * static_cast<double>(order.steps_per_epoch()));
+  if (steps > 1e15) {
+    throw input_error("--epochs", fmt::format("{}", options.epochs),
+                      "expected fewer than 1e15 steps in all", "give fewer epochs");
+  }
+  return std::max<int64_t>(1, static_cast<int64_t>(steps));
+}
+
+void warn_all(const data::Dataset& dataset, TrainObserver& observer) {
+  for (const std::string& text : dataset.summary.warnings()) observer.on_warning(text);
+}
+
+/// An adapter to continue from brings its own rank, alpha and targets.
+void take_adapter_settings(TrainOptions& options) {
+  if (options.init_adapter.empty()) return;
+  const model::LoraConfig lora = model::read_lora_config(options.init_adapter);
+  options.rank = lora.rank;
+  options.alpha = lora.alpha;
+  options.rslora = lora.rslora;
+  options.targets = lora.targets;
+}
+
+}  // namespace
+
+std::vector<MicroBatch> RunSetup::micro_batches(int64_t step) const {
+  std::vector<MicroBatch> batches;
+  for (const std::vector<int64_t>& rows : order->step(step)) {
+    MicroBatch& batch = batches.emplace_back();
+    for (int64_t row : rows) batch.push_back(&train.rows[static_cast<size_t>(row)]);
+  }
+  return batches;
+}
+
+MicroBatch RunSetup::largest_micro_batch() const {
+  MicroBatch rows;
+  for (const data::Row& row : train.rows) rows.push_back(&row);
+  std::stable_sort(rows.begin(), rows.end(), [](const data::Row* a, const data::Row* b) {
+    return a->tokens() > b->tokens();
+  });
+  MicroBatch largest;
+  int64_t tokens = 0;
+  for (const data::Row* row : rows) {
+    if (!largest.empty() && tokens + row->tokens() > order->most_tokens()) continue;
+    if (!options.packing && static_cast<int64_t>(largest.size()) == options.batch_size) break;
+    largest.push_back(row);
+    tokens += row->tokens();
+  }
+  return largest;
+}
+
+int64_t RunSetup::eval_batch_tokens() const { return order->most_tokens(); }
+
+RunSetup prepare(const TrainOptions& given, TrainObserver& observer) {
+  RunSetup setup;
+  setup.options = given;
+  TrainOptions& options = setup.options;
+  validate(options);
+  take_adapter_settings(options);
+  options.lr = options.lr.value_or(options.method == Method::kFull ? 2e-5 : 2e-4);
+
+  setup.device = choose_device(options.device);
+  setup.compute = choose_compute(options.dtype, setup.device);
+  setup.config = model::read_config(options.model);
+  setup.source = io::open_checkpoint(options.model);
+
+  data::EncodeOptions encode;
+  encode.max_seq_len = std::min(options.max_seq_len, setup.config.max_positions);
+  encode.prompt_style = options.prompt_style;
+  encode.train_on = options.train_on;
+  encode.skip_bad_rows = options.skip_bad_rows;
+  const text::TextAssets assets = data::load_model_text(options.model);
+  const data::DataFiles files = data::find_data_files(options.data);
+  setup.train = data::load_dataset(files.train, assets, encode);
+  warn_all(setup.train, observer);
+  const std::string valid = options.eval_data.empty() ? files.valid : options.eval_data;
+  if (!valid.empty()) {
+    setup.valid = data::load_dataset(valid, assets, encode);
+    warn_all(*setup.valid, observer);
+  } else if (options.eval_every > 0) {
+    throw input_error("--eval-every", fmt::format("{}", options.eval_every),
+                      "there are no rows to evaluate on",
+                      "give --eval-data, or a --data folder with valid.jsonl");
+  }
+
+  setup.longest_row = setup.train.summary.longest;
+  if (setup.valid) setup.longest_row = std::max(setup.longest_row, setup.valid->summary.longest);
+  data::BatchOptions batches;
+  batches.batch_size = options.batch_size;
+  batches.grad_accum = options.grad_accum;
+  batches.packing = options.packing;
+  batches.max_seq_len = encode.max_seq_len;
+  batches.shuffle = options.shuffle;
+  batches.seed = options.seed;
+  setup.order = std::make_unique<data::BatchOrder>(setup.train.rows, batches);
+  setup.total_steps = count_steps(options, *setup.order);
+  setup.learning_rate = make_learning_rate(options, setup.total_steps);
+  return setup;
+}
+
+}  // namespace wgrad::train

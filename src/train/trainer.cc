@@ -1,0 +1,125 @@
+#include "train/trainer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "model/batch.h"
+#include "ops/elementwise.h"
+#include "ops/loss.h"
+
+namespace wgrad::train {
+namespace {
+
+model::LoadOptions load_options(const TrainOptions& options) {
+  switch (options.method) {
+    case Method::kFull:
+      return {ops::WeightPrecision::kF32, true};
+    case Method::kQlora:
+      return {ops::WeightPrecision::kNF4, false};
+    case Method::kLora:
+      break;
+  }
+  return {ops::WeightPrecision::kCompute, false};
+}
+
+model::LoraConfig lora_config(const TrainOptions& options) {
+  return {options.rank, options.alpha, options.dropout, options.rslora, options.targets};
+}
+
+OptimizerSettings optimizer_settings(const TrainOptions& options) {
+  return {static_cast<float>(options.beta1), static_cast<float>(options.beta2),
+          static_cast<float>(options.eps), static_cast<float>(options.weight_decay),
+          static_cast<float>(options.max_grad_norm)};
+}
+
+std::vector<int32_t> labels_of(const data::Row& row) {
+  std::vector<int32_t> labels(row.ids.size());
+  for (size_t i = 0; i < labels.size(); ++i) {
+    labels[i] = row.counted[i] ? static_cast<int32_t>(row.ids[i]) : ops::kIgnoreLabel;
+  }
+  return labels;
+}
+
+}  // namespace
+
+Trainer::Trainer(Context& ctx, const TrainOptions& options, const model::ModelConfig& config,
+                 std::shared_ptr<const io::TensorSource> source, Recompute recompute,
+                 int64_t longest_row)
+    : ctx_(ctx), model_(model::load_model(ctx, config, std::move(source), load_options(options))) {
+  if (options.method != Method::kFull) {
+    adapter_ = options.init_adapter.empty()
+                   ? model::Adapter::create(ctx, config, lora_config(options), options.seed)
+                   : model::Adapter::load(ctx, config, options.init_adapter);
+  }
+  model::DecoderSettings settings;
+  settings.recompute =
+      recompute == Recompute::kBlock ? model::Recompute::kBlock : model::Recompute::kNone;
+  settings.dropout_seed = options.seed;
+  settings.max_positions = longest_row;
+  decoder_ = std::make_unique<model::Decoder>(ctx, model_, adapter(), settings);
+  optimizer_ = std::make_unique<Optimizer>(ctx, parameters(), optimizer_settings(options));
+  loss_sum_ = ctx.allocate_zeroed({1}, DType::kF32, "loss/sum");
+}
+
+const model::Parameters& Trainer::parameters() const {
+  return adapter_ ? adapter_->parameters() : model_.parameters;
+}
+
+model::Batch Trainer::make_batch(const MicroBatch& rows) {
+  std::vector<std::vector<int32_t>> labels;
+  std::vector<model::Row> views;
+  labels.reserve(rows.size());
+  for (const data::Row* row : rows) {
+    labels.push_back(labels_of(*row));
+    views.push_back({row->ids, labels.back()});
+  }
+  return model::make_batch(ctx_, views, model_.config.vocab_size);
+}
+
+Trainer::Outcome Trainer::step(std::span<const MicroBatch> micro_batches, int64_t step,
+                               double learning_rate, int64_t updates) {
+  Outcome outcome;
+  int64_t counted = 0;
+  for (const MicroBatch& rows : micro_batches) {
+    for (const data::Row* row : rows) {
+      counted += row->counted_tokens();
+      outcome.tokens += row->tokens();
+    }
+  }
+  parameters().zero_gradients(ctx_);
+  ops::fill_zero(ctx_, loss_sum_);
+  const float loss_scale = counted > 0 ? 1.0f / static_cast<float>(counted) : 0.0f;
+  for (size_t i = 0; i < micro_batches.size(); ++i) {
+    const model::Batch batch = make_batch(micro_batches[i]);
+    decoder_->forward_backward(batch, loss_scale,
+                               {static_cast<uint32_t>(step), static_cast<uint32_t>(i)}, loss_sum_);
+  }
+  optimizer_->step(static_cast<float>(learning_rate), updates, loss_sum_);
+  const Optimizer::Outcome result = optimizer_->outcome();
+  outcome.loss =
+      ctx_.read<float>(loss_sum_)[0] / static_cast<double>(std::max<int64_t>(counted, 1));
+  outcome.grad_norm = result.grad_norm;
+  outcome.finite = result.finite;
+  return outcome;
+}
+
+Trainer::Evaluation Trainer::evaluate(std::span<const data::Row> rows, int64_t batch_tokens) {
+  Evaluation total;
+  size_t next = 0;
+  while (next < rows.size()) {
+    MicroBatch batch;
+    int64_t tokens = 0;
+    do {
+      batch.push_back(&rows[next]);
+      tokens += rows[next].tokens();
+      ++next;
+    } while (next < rows.size() && tokens + rows[next].tokens() <= batch_tokens);
+    const Tensor losses = decoder_->losses(make_batch(batch));
+    if (!losses) continue;
+    for (float loss : ctx_.read<float>(losses)) total.loss_sum += loss;
+    total.tokens += losses.size();
+  }
+  return total;
+}
+
+}  // namespace wgrad::train
