@@ -3,6 +3,7 @@
 #include <array>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "io/checkpoint_source.h"
@@ -60,18 +61,19 @@ class Adapter {
   bool adapts(Projection projection) const;
 
  private:
-  Adapter() = default;
+  /// All matrices zero; `where` stands before an error about the rank.
+  Adapter(Context& ctx, const ModelConfig& config, LoraConfig lora, std::string_view where);
 
   LoraConfig lora_;
   int64_t layers_ = 0;
-  /// Of each projection, where the pair of layer l is: parameters 2 (first + l stride), or -1.
+  /// Of each projection: its pair is number layer * adapted_ + slot; -1 where it is not adapted.
   std::array<int, kProjectionCount> slot_{};
-  int adapted_ = 0;
+  int adapted_ = 0;  ///< projections a layer
   Parameters parameters_;
 };
 
 /// The projections that the targets name; an input error for a target that matches none.
-std::vector<Projection> match_targets(const std::vector<std::string>& targets, int64_t layers);
+std::vector<Projection> match_targets(const std::vector<std::string>& targets);
 
 /// Reads adapter_config.json of a PEFT folder.
 LoraConfig read_lora_config(const std::filesystem::path& folder);

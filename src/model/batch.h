@@ -35,4 +35,7 @@ struct Batch {
 /// An id or a counted label outside the vocabulary is an input error.
 Batch make_batch(Context& ctx, std::span<const Row> rows, int64_t vocab_size);
 
+/// Tokens that continue a row of which a cache holds the first `begin`; nothing is counted.
+Batch continue_row(Context& ctx, std::span<const uint32_t> ids, uint32_t begin, int64_t vocab_size);
+
 }  // namespace wgrad::model

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "model/adapter.h"
@@ -20,7 +19,8 @@ enum class Recompute : uint8_t {
 struct DecoderSettings {
   Recompute recompute = Recompute::kNone;
   uint64_t dropout_seed = 0;
-  /// Positions that the rotary table covers (the longest row); 0: all that the model knows.
+  /// Positions that the rotary table covers from the start (the longest row); 0: it grows with the
+  /// rows that come. Never more than the model knows.
   int64_t max_positions = 0;
 };
 
@@ -32,7 +32,7 @@ struct StepKey {
 
 /// The transformer, forward and backward. Borrows context, model and adapter (null: none), which
 /// must outlive it. With an adapter the model is frozen; without one gradients go to the model's
-/// own parameters, if it was loaded trainable.
+/// own parameters, which must then have been loaded trainable.
 class Decoder {
  public:
   Decoder(Context& ctx, const Model& model, const Adapter* adapter,
@@ -40,35 +40,34 @@ class Decoder {
 
   /// Adds the negative log-likelihoods of the counted tokens to loss_sum (f32 [1], unscaled) and
   /// their gradients, times loss_scale (1 / the counted tokens of the whole step), to the
-  /// gradients of what is trained.
+  /// gradients of what is trained. A batch with nothing counted adds nothing.
   void forward_backward(const Batch& batch, float loss_scale, StepKey key, const Tensor& loss_sum);
   /// The loss of each counted token, f32 [counted]; dropout is off. Empty where nothing counts.
   Tensor losses(const Batch& batch);
   /// Logits of all positions, f32 [tokens, vocab]; dropout is off. For short inputs.
   Tensor logits(const Batch& batch);
-  /// Generation: `tokens` follow what the caches hold (one a layer, which must have room for
-  /// them); logits of the last position, f32 [1, vocab].
-  Tensor next_logits(const Batch& tokens, std::vector<KeyValueCache>& caches);
-
-  int64_t max_positions() const { return max_positions_; }
-  const Model& model() const { return model_; }
+  /// Generation: `batch` is one row whose tokens follow what the caches (one a layer, with room for
+  /// them) hold. Logits of the last position, f32 [1, vocab].
+  Tensor next_logits(const Batch& batch, std::vector<KeyValueCache>& caches);
 
  private:
-  void check_positions(const Batch& batch) const;
+  /// Makes the rotary table reach the batch's positions; an input error where the model does not.
+  void cover_positions(const Batch& batch);
   Tensor embed(const Batch& batch);
+  /// The residual stream after the last block, without keeping anything for a backward pass.
   Tensor run_blocks(const Batch& batch, std::vector<KeyValueCache>* caches);
-  Tensor final_norm(const Tensor& hidden, Tensor* inv_rms);
-  Tensor head_backward(const Batch& batch, const Tensor& hidden, float loss_scale,
-                       const Tensor& loss_sum);
-  void embed_backward(const Batch& batch, const Tensor& grad_hidden);
-  /// The first layer with something to train; below it nothing runs backward.
-  int64_t first_trained_layer() const;
+  Tensor final_norm(const Tensor& x, Tensor& inv_rms);
+  /// Logits of the rows of a residual stream.
+  Tensor output_logits(const Tensor& x);
+  /// Loss and its gradient by the residual stream [T, hidden] after the last block.
+  Tensor head_forward_backward(const Batch& batch, const Tensor& x, float loss_scale,
+                               const Tensor& loss_sum);
+  int64_t layers() const { return model_.config.layers; }
 
   Context& ctx_;
   const Model& model_;
   const Adapter* adapter_;
   DecoderSettings settings_;
-  int64_t max_positions_;
   Tensor rope_table_;
 };
 

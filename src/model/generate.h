@@ -35,6 +35,7 @@ class Generator {
   void reserve(int64_t positions);
 
   Context& ctx_;
+  const Model& model_;
   Decoder decoder_;
   std::vector<KeyValueCache> caches_;
   std::vector<uint32_t> cached_;  ///< the tokens that the caches hold

@@ -1,0 +1,37 @@
+#include "model/adapted_linear.h"
+
+namespace wgrad::model {
+
+void AdaptedLinear::forward(Context& ctx, const Tensor& x, const Tensor& y, bool accumulate,
+                            Tensor* saved) const {
+  ops::linear_forward(ctx, x, linear.weight, linear.bias, y, accumulate);
+  if (!lora) return;
+  Tensor dropped = x;
+  if (dropout > 0) {
+    dropped = ctx.allocate(x.shape(), DType::kF32, "scratch/dropout");
+    ops::dropout(ctx, x, dropped, dropout, key);
+  }
+  const Tensor xa = ctx.allocate({x.dim(0), lora.a->value.dim(0)}, DType::kF32, "activations/lora");
+  ops::lora_forward(ctx, dropped, lora.a->value, lora.b->value, scale, xa, y);
+  if (saved != nullptr) *saved = xa;
+}
+
+void AdaptedLinear::backward(Context& ctx, const Tensor& x, const Tensor& saved,
+                             const Tensor& grad_y, const Tensor& grad_x, bool accumulate) const {
+  if (grad_x) ops::linear_backward_input(ctx, grad_y, linear.weight, grad_x, accumulate);
+  if (linear.grad_weight) ops::linear_backward_weight(ctx, grad_y, x, linear.grad_weight);
+  if (linear.grad_bias) ops::bias_backward(ctx, grad_y, linear.grad_bias);
+  if (!lora) return;
+  Tensor dropped = x, grad_dropped = grad_x;
+  if (dropout > 0) {
+    dropped = ctx.allocate(x.shape(), DType::kF32, "scratch/dropout");
+    ops::dropout(ctx, x, dropped, dropout, key);
+    if (grad_x) grad_dropped = ctx.allocate_zeroed(x.shape(), DType::kF32, "scratch/dropout");
+  }
+  const Tensor grad_xa = ctx.allocate(saved.shape(), DType::kF32, "scratch/lora");
+  ops::lora_backward(ctx, dropped, saved, lora.a->value, lora.b->value, scale, grad_y, grad_xa,
+                     lora.a->grad, lora.b->grad, grad_dropped);
+  if (dropout > 0 && grad_x) ops::dropout(ctx, grad_dropped, grad_x, dropout, key, true);
+}
+
+}  // namespace wgrad::model

@@ -1,0 +1,133 @@
+#include "model/adapter.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "cpu/dropout.h"
+#include "wgrad/error.h"
+
+namespace wgrad::model {
+namespace {
+
+bool matches(std::string_view module, std::string_view target) {
+  if (!module.ends_with(target)) return false;
+  const size_t rest = module.size() - target.size();
+  return rest == 0 || module[rest - 1] == '.';
+}
+
+/// Uniform in [-bound, bound): element e of a module's A is word e % 4 of Philox block e / 4 under
+/// the stream of its layer and projection, so it depends on nothing else.
+std::vector<float> uniform_matrix(int64_t count, double bound, uint64_t seed, uint64_t stream) {
+  std::vector<float> values(static_cast<size_t>(count));
+  for (size_t i = 0; i < values.size(); i += 4) {
+    const uint64_t block = i / 4;
+    const auto words =
+        cpu::philox4x32({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
+                         static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32)},
+                        {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+    for (size_t j = 0; j < 4 && i + j < values.size(); ++j) {
+      values[i + j] = static_cast<float>(bound * (0x1p-31 * words[j] - 1.0));
+    }
+  }
+  return values;
+}
+
+void check_settings(const LoraConfig& lora) {
+  if (lora.rank < 1) {
+    throw input_error("rank", fmt::format("{}", lora.rank), "at least 1");
+  }
+  if (!std::isfinite(lora.alpha) || lora.alpha <= 0) {
+    throw input_error("alpha", fmt::format("{}", lora.alpha), "a number greater than 0");
+  }
+  if (!(lora.dropout >= 0 && lora.dropout < 1)) {
+    throw input_error("dropout", fmt::format("{}", lora.dropout), "a number in [0, 1)");
+  }
+}
+
+}  // namespace
+
+float LoraConfig::scale() const {
+  const auto r = static_cast<double>(rank);
+  return static_cast<float>(alpha / (rslora ? std::sqrt(r) : r));
+}
+
+std::vector<Projection> match_targets(const std::vector<std::string>& targets) {
+  if (targets.empty()) throw input_error("targets", "no names", "all-linear or module names");
+  std::vector<Projection> found;
+  for (const std::string& target : targets) {
+    bool any = false;
+    for (const Projection p : kProjections) {
+      if (target != "all-linear" && !matches(projection_name(p), target)) continue;
+      any = true;
+      if (std::find(found.begin(), found.end(), p) == found.end()) found.push_back(p);
+    }
+    if (any) continue;
+    std::vector<std::string_view> names;
+    for (const Projection p : kProjections) {
+      names.push_back(projection_name(p).substr(projection_name(p).find('.') + 1));
+    }
+    throw input_error("targets", fmt::format("\"{}\" matches no layer", target),
+                      fmt::format("all-linear, or names out of {}", fmt::join(names, ", ")));
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+Adapter::Adapter(Context& ctx, const ModelConfig& config, LoraConfig lora, std::string_view where)
+    : lora_(std::move(lora)), layers_(config.layers) {
+  check_settings(lora_);
+  slot_.fill(-1);
+  std::vector<Projection> adapted = match_targets(lora_.targets);
+  for (const Projection p : adapted) {
+    const int64_t most = std::min(config.in_features(p), config.out_features(p));
+    if (lora_.rank > most) {
+      throw input_error(
+          where, fmt::format("rank {}", lora_.rank),
+          fmt::format("at most {}, the smaller side of {} ({} x {})", most, projection_name(p),
+                      config.out_features(p), config.in_features(p)));
+    }
+    slot_[static_cast<size_t>(p)] = adapted_++;
+  }
+  std::vector<Parameters::Spec> specs;
+  for (int64_t layer = 0; layer < layers_; ++layer) {
+    for (const Projection p : adapted) {
+      const std::string module = module_name(layer, p);
+      specs.push_back({module + ".lora_A.weight", {lora_.rank, config.in_features(p)}});
+      specs.push_back({module + ".lora_B.weight", {config.out_features(p), lora_.rank}});
+    }
+  }
+  parameters_ = Parameters(ctx, specs, "adapter");
+}
+
+Adapter Adapter::create(Context& ctx, const ModelConfig& config, const LoraConfig& lora,
+                        uint64_t seed) {
+  Adapter adapter(ctx, config, lora, "rank");
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    for (const Projection p : kProjections) {
+      const LoraPair pair = adapter.pair(layer, p);
+      if (!pair) continue;
+      // PEFT's kaiming_uniform_(a = sqrt(5)): the bound is 1 / sqrt(inputs).
+      const double bound = 1.0 / std::sqrt(static_cast<double>(config.in_features(p)));
+      const auto stream = static_cast<uint64_t>(layer) * 8 + static_cast<uint64_t>(p);
+      const Tensor& a = pair.a->value;
+      ctx.upload<float>(a, uniform_matrix(a.size(), bound, seed, stream));
+    }
+  }
+  return adapter;
+}
+
+LoraPair Adapter::pair(int64_t layer, Projection projection) const {
+  const int slot = slot_[static_cast<size_t>(projection)];
+  if (slot < 0) return {};
+  const auto first = static_cast<size_t>(2 * (layer * adapted_ + slot));
+  return {&parameters_[first], &parameters_[first + 1]};
+}
+
+bool Adapter::adapts(Projection projection) const {
+  return slot_[static_cast<size_t>(projection)] >= 0;
+}
+
+}  // namespace wgrad::model

@@ -1,0 +1,210 @@
+#include "model/model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "wgrad/error.h"
+
+namespace wgrad::model {
+namespace {
+
+/// Values read at once while weights stream to the device.
+constexpr int64_t kChunkElements = int64_t{1} << 22;
+
+/// Tensors that some checkpoints carry and that do not change the result.
+bool is_harmless(const ModelConfig& config, const std::string& name) {
+  if (name == "lm_head.weight") return config.tied_embeddings;
+  return name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn.masked_bias") ||
+         name.ends_with(".attn.bias");
+}
+
+void refuse_unknown_tensors(const ModelConfig& config, const io::TensorSource& source) {
+  std::set<std::string> known;
+  for (const Parameters::Spec& spec : checkpoint_tensors(config)) known.insert(spec.name);
+  for (const std::string& name : source.names()) {
+    if (known.contains(name) || is_harmless(config, name)) continue;
+    throw input_error(
+        source.where(), fmt::format("unknown tensor {}", name),
+        fmt::format("the tensors of a {} model as its config describes it", config.model_type));
+  }
+}
+
+class Loader {
+ public:
+  Loader(Context& ctx, Model& model, const LoadOptions& options)
+      : ctx_(ctx), model_(model), source_(*model.source), options_(options) {}
+
+  void load() {
+    const std::vector<Parameters::Spec> specs = checkpoint_tensors(config());
+    for (const Parameters::Spec& spec : specs) source_.get(spec.name, spec.shape);
+    if (options_.trainable) model_.parameters = Parameters(ctx_, specs, "weights");
+
+    const bool exact = options_.precision == ops::WeightPrecision::kF32;
+    const auto table = exact ? ops::WeightPrecision::kF32 : ops::WeightPrecision::kCompute;
+    matrix("model.embed_tokens", table, model_.embedding, model_.grad_embedding);
+    model_.layers.resize(static_cast<size_t>(config().layers));
+    for (int64_t i = 0; i < config().layers; ++i) layer(i);
+    norm("model.norm", model_.final_norm);
+    if (config().tied_embeddings) {
+      model_.output = model_.embedding;
+      model_.grad_output = model_.grad_embedding;
+    } else {
+      matrix("lm_head", table, model_.output, model_.grad_output);
+    }
+  }
+
+ private:
+  const ModelConfig& config() const { return model_.config; }
+
+  void layer(int64_t index) {
+    Layer& layer = model_.layers[static_cast<size_t>(index)];
+    const std::string prefix = fmt::format("model.layers.{}.", index);
+    norm(prefix + "input_layernorm", layer.input_norm);
+    norm(prefix + "post_attention_layernorm", layer.post_attention_norm);
+    if (config().qk_norm) {
+      norm(prefix + "self_attn.q_norm", layer.q_norm);
+      norm(prefix + "self_attn.k_norm", layer.k_norm);
+    }
+    for (const Projection p : kProjections) {
+      Linear& linear = layer[p];
+      const std::string name = module_name(index, p);
+      matrix(name, options_.precision, linear.weight, linear.grad_weight);
+      if (config().has_bias(p)) vector(name + ".bias", linear.bias, linear.grad_bias);
+    }
+  }
+
+  void norm(const std::string& module, Norm& norm) {
+    vector(module + ".weight", norm.weight, norm.grad);
+  }
+
+  void vector(const std::string& name, Tensor& value, Tensor& grad) {
+    if (options_.trainable) {
+      const Parameter& parameter = filled_parameter(name);
+      value = parameter.value;
+      grad = parameter.grad;
+      return;
+    }
+    const io::TensorView& view = source_.get(name);
+    value = ctx_.allocate(view.shape, DType::kF32, "weights/" + name);
+    fill(view, value);
+  }
+
+  void matrix(const std::string& module, ops::WeightPrecision precision, ops::Weight& weight,
+              Tensor& grad) {
+    const std::string name = module + ".weight";
+    if (options_.trainable) {
+      const Parameter& parameter = filled_parameter(name);
+      weight = ops::weight_from(parameter.value, name);
+      grad = parameter.grad;
+      return;
+    }
+    const io::TensorView& view = source_.get(name);
+    if (lies_as_needed(view, precision)) {
+      weight = ops::weight_from(
+          ctx_.wrap_host(view.bytes.data(), view.shape, DType::kF32, model_.source), name);
+      return;
+    }
+    weight = ops::load_weight(ctx_, name, view.shape[0], view.shape[1], precision,
+                              [&](int64_t begin, int64_t end, std::span<float> out) {
+                                source_.read_f32(view, begin, end, out);
+                              });
+    source_.release(view);
+  }
+
+  /// The CPU multiplies f32 weights where they are mapped.
+  bool lies_as_needed(const io::TensorView& view, ops::WeightPrecision precision) const {
+    return ctx_.modelled() == DeviceKind::kCpu && precision != ops::WeightPrecision::kNF4 &&
+           view.type == io::FileType::kF32 && view.in_order &&
+           reinterpret_cast<uintptr_t>(view.bytes.data()) % alignof(float) == 0;
+  }
+
+  const Parameter& filled_parameter(const std::string& name) {
+    // The specs are in the order of the file's names, not in the order of the calls.
+    const Parameter* parameter = model_.parameters.find(name);
+    fill(source_.get(name), parameter->value);
+    return *parameter;
+  }
+
+  void fill(const io::TensorView& view, const Tensor& to) {
+    const int64_t row = view.row_size();
+    const int64_t step = std::max(int64_t{1}, kChunkElements / std::max(int64_t{1}, row));
+    std::vector<float> chunk;
+    for (int64_t begin = 0; begin < view.rows(); begin += step) {
+      const int64_t end = std::min(view.rows(), begin + step);
+      chunk.resize(static_cast<size_t>((end - begin) * row));
+      source_.read_f32(view, begin, end, chunk);
+      ctx_.upload<float>(to.flat(begin * row, (end - begin) * row), chunk);
+    }
+    source_.release(view);
+  }
+
+  Context& ctx_;
+  Model& model_;
+  const io::TensorSource& source_;
+  const LoadOptions& options_;
+};
+
+}  // namespace
+
+std::vector<Parameters::Spec> checkpoint_tensors(const ModelConfig& config) {
+  std::vector<Parameters::Spec> specs;
+  const auto add = [&](std::string name, Shape shape) {
+    specs.push_back({std::move(name), std::move(shape)});
+  };
+  add("model.embed_tokens.weight", {config.vocab_size, config.hidden_size});
+  for (int64_t i = 0; i < config.layers; ++i) {
+    const std::string prefix = fmt::format("model.layers.{}.", i);
+    for (const Projection p : kProjections) {
+      const std::string name = module_name(i, p);
+      add(name + ".weight", {config.out_features(p), config.in_features(p)});
+      if (config.has_bias(p)) add(name + ".bias", {config.out_features(p)});
+    }
+    if (config.qk_norm) {
+      add(prefix + "self_attn.q_norm.weight", {config.head_dim});
+      add(prefix + "self_attn.k_norm.weight", {config.head_dim});
+    }
+    add(prefix + "input_layernorm.weight", {config.hidden_size});
+    add(prefix + "post_attention_layernorm.weight", {config.hidden_size});
+  }
+  add("model.norm.weight", {config.hidden_size});
+  if (!config.tied_embeddings) add("lm_head.weight", {config.vocab_size, config.hidden_size});
+  return specs;
+}
+
+int64_t Model::weight_bytes() const {
+  int64_t bytes = embedding.bytes() + final_norm.weight.bytes();
+  if (!config.tied_embeddings) bytes += output.bytes();
+  for (const Layer& layer : layers) {
+    for (const Linear& linear : layer.linears) {
+      bytes += linear.weight.bytes() + (linear.bias ? linear.bias.bytes() : 0);
+    }
+    for (const Norm* norm :
+         {&layer.input_norm, &layer.post_attention_norm, &layer.q_norm, &layer.k_norm}) {
+      if (norm->weight) bytes += norm->weight.bytes();
+    }
+  }
+  return bytes;
+}
+
+Model load_model(Context& ctx, ModelConfig config, std::shared_ptr<const io::TensorSource> source,
+                 const LoadOptions& options) {
+  if (options.trainable && options.precision != ops::WeightPrecision::kF32) {
+    throw runtime_failure("load_model", "trainable weights in a reduced precision",
+                          "WeightPrecision::kF32");
+  }
+  Model model;
+  model.config = std::move(config);
+  model.source = std::move(source);
+  refuse_unknown_tensors(model.config, *model.source);
+  Loader(ctx, model, options).load();
+  return model;
+}
+
+Model load_model(Context& ctx, const std::filesystem::path& path, const LoadOptions& options) {
+  ModelConfig config = read_config(path);
+  return load_model(ctx, std::move(config), io::open_checkpoint(path), options);
+}
+
+}  // namespace wgrad::model
