@@ -2,24 +2,13 @@
 
 #include <vector>
 
+#include "cpu/attention_tiles.h"
 #include "cpu/instantiate.h"
 #include "cpu/parallel.h"
 #include "cpu/row_sums.h"
 
 namespace wgrad::cpu {
 namespace {
-
-/// The keys [begin, end) that query i sees.
-struct KeyRange {
-  int64_t begin;
-  int64_t end;
-};
-
-KeyRange keys_of(const AttentionShape& shape, const uint32_t* row_begin, int64_t i) {
-  const int64_t end = i + shape.query_offset + 1;
-  const int64_t window_begin = shape.window > 0 ? end - shape.window : 0;
-  return {std::max({static_cast<int64_t>(row_begin[i]), window_begin, int64_t{0}}), end};
-}
 
 template <class T>
 T dot(const T* a, const T* b, int64_t n) {
@@ -33,26 +22,9 @@ void add_multiple(T* y, T alpha, const T* x, int64_t n) {
   for (int64_t j = 0; j < n; ++j) y[j] += alpha * x[j];
 }
 
-/// Where the head's vectors lie.
-struct HeadLayout {
-  HeadLayout(const AttentionShape& shape, int64_t head)
-      : d(shape.head_dim),
-        q_row(shape.query_heads * d),
-        kv_row(shape.kv_heads * d),
-        q_column(head * d),
-        kv_column(head / (shape.query_heads / shape.kv_heads) * d) {}
-
-  int64_t q(int64_t i) const { return i * q_row + q_column; }
-  int64_t kv(int64_t j) const { return j * kv_row + kv_column; }
-
-  int64_t d, q_row, kv_row, q_column, kv_column;
-};
-
-}  // namespace
-
 template <class T>
-void attention_forward(const AttentionShape& shape, const T* q, const T* k, const T* v,
-                       const uint32_t* row_begin, T* out, T* logsumexp) {
+void plain_forward(const AttentionShape& shape, const T* q, const T* k, const T* v,
+                   const uint32_t* row_begin, T* out, T* logsumexp) {
   const T scale = constant<T>(shape.scale);
   parallel_for_dynamic(shape.query_heads, shape.queries * shape.queries * shape.head_dim,
                        [&](int64_t head) {
@@ -79,9 +51,9 @@ void attention_forward(const AttentionShape& shape, const T* q, const T* k, cons
 }
 
 template <class T>
-void attention_backward(const AttentionShape& shape, const T* q, const T* k, const T* v,
-                        const uint32_t* row_begin, const T* out, const T* logsumexp,
-                        const T* grad_out, T* grad_q, T* grad_k, T* grad_v) {
+void plain_backward(const AttentionShape& shape, const T* q, const T* k, const T* v,
+                    const uint32_t* row_begin, const T* out, const T* logsumexp, const T* grad_out,
+                    T* grad_q, T* grad_k, T* grad_v) {
   const T scale = constant<T>(shape.scale);
   const int64_t group = shape.query_heads / shape.kv_heads;
   std::fill(grad_q, grad_q + shape.queries * shape.query_heads * shape.head_dim, T(0));
@@ -108,6 +80,30 @@ void attention_backward(const AttentionShape& shape, const T* q, const T* k, con
                            }
                          }
                        });
+}
+
+}  // namespace
+
+template <class T>
+void attention_forward(const AttentionShape& shape, const T* q, const T* k, const T* v,
+                       const uint32_t* row_begin, T* out, T* logsumexp) {
+  if constexpr (std::is_same_v<T, float>) {
+    attention_forward_f32(shape, q, k, v, row_begin, out, logsumexp);
+  } else {
+    plain_forward(shape, q, k, v, row_begin, out, logsumexp);
+  }
+}
+
+template <class T>
+void attention_backward(const AttentionShape& shape, const T* q, const T* k, const T* v,
+                        const uint32_t* row_begin, const T* out, const T* logsumexp,
+                        const T* grad_out, T* grad_q, T* grad_k, T* grad_v) {
+  if constexpr (std::is_same_v<T, float>) {
+    attention_backward_f32(shape, q, k, v, row_begin, out, logsumexp, grad_out, grad_q, grad_k,
+                           grad_v);
+  } else {
+    plain_backward(shape, q, k, v, row_begin, out, logsumexp, grad_out, grad_q, grad_k, grad_v);
+  }
 }
 
 #define WGRAD_INSTANTIATE(T)                                                               \

@@ -38,6 +38,18 @@ void parallel_for_dynamic(int64_t count, int64_t work_per_item, const Body& body
   }
 }
 
+/// The same, with working memory that make_scratch() gives each thread once: body(i, scratch).
+template <class MakeScratch, class Body>
+void parallel_for_dynamic(int64_t count, int64_t work_per_item, const MakeScratch& make_scratch,
+                          const Body& body) {
+#pragma omp parallel if (count > 1 && count * work_per_item >= kParallelWork)
+  {
+    auto scratch = make_scratch();
+#pragma omp for schedule(dynamic)
+    for (int64_t i = 0; i < count; ++i) body(i, scratch);
+  }
+}
+
 /// Calls body(begin, end) for consecutive blocks of [0, n): blocks of fixed size, whatever the
 /// number of threads.
 template <class Body>
