@@ -59,7 +59,8 @@ struct DeviceOptions {
   bool allow_f16 = true;
   bool allow_subgroups = true;
   bool allow_subgroup_matrix = true;
-  /// Lowers the limit on a binding, so that tests meet splitting with small tensors; 0: the device's.
+  /// Lowers the limit on a binding, so that tests meet splitting with small tensors; 0: the
+  /// device's.
   uint64_t max_binding_size = 0;
 };
 
@@ -105,8 +106,8 @@ struct Workgroups {
   uint32_t x = 1, y = 1, z = 1;
 };
 
-/// The workgroups for `count` independent groups, folded into x and y where they pass the limit on a
-/// dimension (65535): group = x + y * num_workgroups.x. Kernels check group < count.
+/// The workgroups for `count` independent groups, folded into x and y where they pass the limit on
+/// a dimension (65535): group = x + y * num_workgroups.x. Kernels check group < count.
 Workgroups fold_workgroups(uint64_t count);
 
 /// Time of one dispatch, measured with timestamp queries.
@@ -130,13 +131,15 @@ class Device {
 
   /// Allocates `bytes` (rounded up to 4; 0 becomes 4).
   Buffer allocate(uint64_t bytes, std::string_view label);
+  /// Everything alive: buffers, and what the device holds for itself (Statistics::internal_bytes).
   uint64_t allocated_bytes() const;
   uint64_t peak_allocated_bytes() const;
   void reset_peak();
 
   /// Records one dispatch. Bindings are numbered from 0 in order; `parameters` (a multiple of 4
   /// bytes, at most 256) becomes the uniform at the number that follows the last binding.
-  /// `writable` marks the bindings declared read_write in the kernel, bit i for binding i.
+  /// `writable` marks the bindings declared read_write in the kernel, bit i for binding i; it is
+  /// checked against the kernel's text.
   void dispatch(const KernelSpec& kernel, std::span<const Binding> bindings, uint32_t writable,
                 std::span<const std::byte> parameters, Workgroups workgroups);
 
@@ -145,12 +148,14 @@ class Device {
   void fill_zero(Binding range);
   /// Records an upload at this point of the recording: later work sees it, earlier work does not.
   /// `data` is copied at once. Large data is passed on in pieces, so host memory stays bounded.
+  /// Where its size is no multiple of 4, the bytes up to the next multiple become zero.
   void upload(Binding to, std::span<const std::byte> data);
 
   /// Hands what was recorded to the device. Called by itself every few hundred dispatches, so that
   /// the device works while the host records.
   void submit();
-  /// Submits and waits, then copies out. `from.size` must equal `into.size()`.
+  /// Submits and waits, then copies out. `from.size` must equal `into.size()`, which need not be a
+  /// multiple of 4.
   void read(Binding from, std::span<std::byte> into);
   /// Starts a read-back without waiting; `finish_read` waits for that one alone.
   uint64_t start_read(Binding from);
@@ -160,13 +165,16 @@ class Device {
   /// Compiles ahead, in parallel; throws on the first that fails.
   void compile(std::span<const KernelSpec> kernels);
 
-  /// From here each dispatch is timed (slower); take_times() submits, waits and returns them.
+  /// From here each dispatch is timed (slower); take_times() submits, waits, returns them and ends
+  /// the timing.
   void start_timing();
   std::vector<DispatchTime> take_times();
 
   /// Counters since the device was made, for `bench` and tests.
   struct Statistics {
     uint64_t dispatches = 0, submits = 0, pipelines = 0, bind_groups = 0;
+    /// Now held for parameters, uploads, read-backs and timestamps; part of allocated_bytes().
+    uint64_t internal_bytes = 0;
   };
   Statistics statistics() const;
 

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "gpu/core.h"
+
+namespace wgrad::gpu {
+
+/// Host-visible memory on the way from the device. Owns its buffers; small ones are used again.
+class Readback {
+ public:
+  struct Target {
+    uint64_t ticket = 0;
+    const wgpu::Buffer* buffer = nullptr;  ///< to copy into, from offset 0
+  };
+
+  /// A target for `bytes` (a multiple of 4); the copy is recorded and submitted by the caller, who
+  /// then calls submitted().
+  Target open(Core& core, uint64_t bytes);
+  void submitted(uint64_t ticket);
+  /// Waits, copies `into.size()` bytes out and gives the buffer back.
+  void finish(Core& core, uint64_t ticket, std::span<std::byte> into);
+
+ private:
+  struct Slot {
+    InternalBuffer buffer;
+    uint64_t bytes = 0;
+    wgpu::Future mapped;
+    bool ok = false;
+  };
+
+  std::unordered_map<uint64_t, std::unique_ptr<Slot>> open_;
+  std::vector<std::unique_ptr<Slot>> free_;
+  uint64_t next_ticket_ = 1;
+};
+
+}  // namespace wgrad::gpu

@@ -1,0 +1,14 @@
+#include "gpu/testing.h"
+
+#include "gpu/device_impl.h"
+
+namespace wgrad::gpu {
+
+void lose_device(Device& device, std::string_view message) {
+  device.impl().core->device.ForceLoss(wgpu::DeviceLostReason::Unknown, message);
+  device.impl().core->instance.ProcessEvents();
+}
+
+size_t cached_bind_groups(Device& device) { return device.impl().core->groups.size(); }
+
+}  // namespace wgrad::gpu
