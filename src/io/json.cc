@@ -18,6 +18,8 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kMaxQuotedBytes = 160;
+constexpr std::size_t kMaxOrderedKeys = 4096;
+constexpr std::size_t kMaxKeysInAll = 1000000;
 
 // "FILE:LINE:COLUMN" of a byte of the text.
 std::string position(std::string_view text, std::size_t offset, const JsonOptions& options) {
@@ -52,6 +54,33 @@ void check_depth(std::string_view text, const JsonOptions& options) {
   }
 }
 
+// Objects that keep their order look a key up in a line: refuses sizes at which that takes long.
+void check_keys(std::string_view text, const JsonOptions& options) {
+  std::vector<std::size_t> keys_of_open;
+  std::size_t keys = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '{') {
+      keys_of_open.push_back(0);
+    } else if (c == '}' && !keys_of_open.empty()) {
+      keys_of_open.pop_back();
+    } else if (c == ':' && !keys_of_open.empty()) {
+      if (++keys_of_open.back() > kMaxOrderedKeys || ++keys > kMaxKeysInAll) {
+        throw input_error(position(text, i, options),
+                          fmt::format("more than {} keys in one object, or {} in all",
+                                      kMaxOrderedKeys, kMaxKeysInAll),
+                          "smaller objects", "split the row");
+      }
+    }
+  }
+}
+
 // The part of the parser's message that says what is wrong, without its prefix and not too long.
 std::string reason(std::string_view message) {
   const std::size_t column = message.find(", column ");
@@ -68,17 +97,18 @@ std::string reason(std::string_view message) {
 }
 
 // Sees every key as it is parsed and throws on the second of its kind in one object.
+template <typename Json>
 class DuplicateKeys {
  public:
   explicit DuplicateKeys(std::string_view where) : where_(where) {}
 
-  bool operator()(int, json::parse_event_t event, json& parsed) {
-    if (event == json::parse_event_t::object_start) {
+  bool operator()(int, typename Json::parse_event_t event, Json& parsed) {
+    if (event == Json::parse_event_t::object_start) {
       open_.emplace_back();
-    } else if (event == json::parse_event_t::object_end) {
+    } else if (event == Json::parse_event_t::object_end) {
       open_.pop_back();
-    } else if (event == json::parse_event_t::key) {
-      const auto& key = parsed.get_ref<const std::string&>();
+    } else if (event == Json::parse_event_t::key) {
+      const auto& key = parsed.template get_ref<const std::string&>();
       if (!open_.back().insert(key).second) {
         throw input_error(where_, fmt::format("the key \"{}\" appears twice in one object", key),
                           "each key once", "write the file anew");
@@ -133,7 +163,8 @@ std::size_t find_invalid_utf8(std::string_view text) {
   return std::string_view::npos;
 }
 
-json parse_json(std::string_view text, const JsonOptions& options) {
+template <typename Json>
+static Json parse_checked(std::string_view text, const JsonOptions& options) {
   if (const std::size_t bad = find_invalid_utf8(text); bad != std::string_view::npos) {
     throw input_error(position(text, bad, options),
                       fmt::format("byte 0x{:02x} is not valid UTF-8",
@@ -143,9 +174,9 @@ json parse_json(std::string_view text, const JsonOptions& options) {
   check_depth(text, options);
   try {
     if (options.refuse_duplicate_keys) {
-      return json::parse(text.begin(), text.end(), DuplicateKeys(options.where));
+      return Json::parse(text.begin(), text.end(), DuplicateKeys<Json>(options.where));
     }
-    return json::parse(text.begin(), text.end());
+    return Json::parse(text.begin(), text.end());
   } catch (const json::parse_error& error) {
     const std::size_t offset = error.byte > 0 ? error.byte - 1 : 0;
     throw input_error(position(text, offset, options), "not valid JSON: " + reason(error.what()),
@@ -154,6 +185,15 @@ json parse_json(std::string_view text, const JsonOptions& options) {
     throw input_error(position(text, 0, options), "not valid JSON: " + reason(error.what()), {},
                       "correct the JSON there");
   }
+}
+
+json parse_json(std::string_view text, const JsonOptions& options) {
+  return parse_checked<json>(text, options);
+}
+
+nlohmann::ordered_json parse_ordered_json(std::string_view text, const JsonOptions& options) {
+  check_keys(text, options);
+  return parse_checked<nlohmann::ordered_json>(text, options);
 }
 
 std::string read_text_file(const std::filesystem::path& path, std::size_t max_bytes) {

@@ -24,6 +24,10 @@ struct JsonOptions {
 /// "FILE:LINE:COLUMN: ..." with the column in bytes from 1.
 nlohmann::json parse_json(std::string_view text, const JsonOptions& options);
 
+/// The same with the order of the keys kept, for rows whose objects a chat template prints. An
+/// object of very many keys is an input error.
+nlohmann::ordered_json parse_ordered_json(std::string_view text, const JsonOptions& options);
+
 /// Reads and parses a JSON file (a UTF-8 byte order mark is skipped); missing, too large or broken
 /// files are input errors.
 nlohmann::json read_json_file(const std::filesystem::path& path);

@@ -227,10 +227,11 @@ JsonLines JsonLines::open(const std::filesystem::path& path, std::size_t max_row
   return JsonLines(std::move(state));
 }
 
-bool JsonLines::next(nlohmann::json& row) {
+bool JsonLines::next(nlohmann::ordered_json& row) {
   State& s = *state_;
   if (!(s.array ? s.next_element() : s.next_line())) return false;
-  row = parse_json(s.text, {.where = s.name, .first_line = s.line, .first_column = s.column});
+  row =
+      parse_ordered_json(s.text, {.where = s.name, .first_line = s.line, .first_column = s.column});
   ++s.rows;
   return true;
 }

@@ -1,0 +1,160 @@
+#include "data/dataset.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "data/encode.h"
+#include "data/format.h"
+#include "io/json_lines.h"
+
+namespace wgrad::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Cuts the row at the end; true where that shortened it.
+bool cut(Row& row, int64_t max_tokens) {
+  if (max_tokens <= 0 || row.tokens() <= max_tokens) return false;
+  row.ids.resize(static_cast<size_t>(max_tokens));
+  row.counted.resize(static_cast<size_t>(max_tokens));
+  return true;
+}
+
+void mix(uint64_t& hash, uint64_t value) {
+  hash = (hash ^ value) * 0x9E3779B97F4A7C15ull;
+  hash ^= hash >> 29;
+}
+
+uint64_t fingerprint_of(const std::vector<Row>& rows) {
+  uint64_t hash = 0x13198A2E03707344ull;
+  for (const Row& row : rows) {
+    mix(hash, row.ids.size());
+    for (size_t i = 0; i < row.ids.size(); ++i) {
+      mix(hash, uint64_t{row.ids[i]} << 1 | row.counted[i]);
+    }
+  }
+  return hash;
+}
+
+/// Reads the next row; a bad one is skipped and noted where the options say so.
+class RowReader {
+ public:
+  RowReader(const std::string& path, const text::TextAssets& assets, const EncodeOptions& options,
+            Summary& summary)
+      : lines_(io::JsonLines::open(path)), assets_(assets), options_(options), summary_(summary) {}
+
+  bool next(Row& row) {
+    for (;;) {
+      try {
+        nlohmann::ordered_json json;
+        if (!lines_.next(json)) return false;
+        const std::string where = lines_.where();
+        row = encode_row(
+            parse_row(json, options_.prompt_style, assets_.chat_template.has_value(), where),
+            assets_, options_.train_on, where);
+        row.line = static_cast<int64_t>(lines_.line());
+        return true;
+      } catch (const Error& error) {
+        if (!options_.skip_bad_rows || error.kind() != ErrorKind::kInput) throw;
+        if (summary_.bad++ == 0) summary_.first_bad = error.what();
+      }
+    }
+  }
+
+ private:
+  io::JsonLines lines_;
+  const text::TextAssets& assets_;
+  const EncodeOptions& options_;
+  Summary& summary_;
+};
+
+}  // namespace
+
+int64_t Row::counted_tokens() const {
+  return ids.empty() ? 0 : std::count(counted.begin() + 1, counted.end(), uint8_t{1});
+}
+
+std::vector<std::string> Summary::warnings() const {
+  std::vector<std::string> texts;
+  if (bad > 0) texts.push_back(fmt::format("{} bad rows skipped; the first: {}", bad, first_bad));
+  if (cut > 0) {
+    texts.push_back(
+        fmt::format("{} of {} rows cut to the longest length; raise --max-seq-len to "
+                    "keep them whole",
+                    cut, rows + nothing_left));
+  }
+  if (nothing_left > 0) {
+    texts.push_back(fmt::format("{} rows skipped: nothing in them counts in the loss{}",
+                                nothing_left, cut > 0 ? " (some after the cut)" : ""));
+  }
+  return texts;
+}
+
+Summary for_each_row(const std::string& path, const text::TextAssets& assets,
+                     const EncodeOptions& options, const std::function<void(Row&&)>& take) {
+  Summary summary;
+  RowReader reader(path, assets, options, summary);
+  Row row;
+  int64_t read = 0;
+  while ((options.limit <= 0 || read < options.limit) && reader.next(row)) {
+    ++read;
+    if (cut(row, options.max_seq_len)) ++summary.cut;
+    const int64_t counted = row.counted_tokens();
+    if (counted == 0) ++summary.nothing_left;
+    if (counted == 0 && !options.keep_uncounted) continue;
+    ++summary.rows;
+    summary.tokens += row.tokens();
+    summary.counted_tokens += counted;
+    summary.longest = std::max(summary.longest, row.tokens());
+    take(std::move(row));
+    row = Row();
+  }
+  if (read == 0 && summary.bad == 0) {
+    throw input_error(path, "holds no rows", "expected one JSON object a line",
+                      "check the path and how the file was written");
+  }
+  return summary;
+}
+
+Dataset load_dataset(const std::string& path, const text::TextAssets& assets,
+                     const EncodeOptions& options) {
+  Dataset dataset;
+  dataset.path = path;
+  dataset.summary = for_each_row(path, assets, options,
+                                 [&](Row&& row) { dataset.rows.push_back(std::move(row)); });
+  if (dataset.rows.empty()) {
+    const Summary& s = dataset.summary;
+    throw input_error(
+        path,
+        s.nothing_left > 0
+            ? fmt::format("none of its {} rows has anything to train on", s.nothing_left)
+            : fmt::format("all of its {} rows are bad; the first: {}", s.bad, s.first_bad),
+        "expected rows with an answer (an assistant turn, a completion or a text)",
+        s.cut > 0 ? "raise --max-seq-len: the answers lie past the cut"
+                  : "see `wgrad data` for what counts");
+  }
+  dataset.fingerprint = fingerprint_of(dataset.rows);
+  return dataset;
+}
+
+DataFiles find_data_files(const std::string& path) {
+  if (path == "-" || !fs::is_directory(path)) return {path, {}};
+  auto find = [&](const std::string& stem) -> std::string {
+    for (const char* ending : {".jsonl", ".json"}) {
+      const fs::path file = fs::path(path) / (stem + ending);
+      if (fs::exists(file)) return file.string();
+    }
+    return {};
+  };
+  DataFiles files{find("train"), find("valid")};
+  if (files.train.empty()) {
+    throw input_error(path, "has no train.jsonl", "expected train.jsonl (and valid.jsonl)",
+                      "name the file itself, or rename it to train.jsonl");
+  }
+  return files;
+}
+
+}  // namespace wgrad::data
