@@ -11,13 +11,15 @@ namespace wgrad::ops {
 /// backward pass and the step: f32 [4] = {gradient norm before clipping, factor on the gradient
 /// (clipping; 0 where not finite), 1 where every gradient and the loss is finite else 0, spare}.
 /// `loss` f32 [1] is the step's summed loss. `grads`: the flat gradients. Non-finite is checked on
-/// bits. max_norm 0: no clipping.
+/// bits. max_norm 0: no clipping; else the factor is min(1, max_norm / (norm + 1e-6)). Where not
+/// finite the norm is the sentinel 3.4e38.
 void gradient_norm(Context& ctx, std::span<const Tensor> grads, const Tensor& loss, float max_norm,
                    const Tensor& state);
 
 struct AdamWStep {
-  float learning_rate = 0, beta1 = 0.9f, beta2 = 0.999f, eps = 1e-8f, weight_decay = 0;
-  float bias_correction1 = 1, bias_correction2 = 1;  ///< 1 - beta^t
+  /// In double, so that 1 - beta is not 1 - (beta rounded to f32).
+  double learning_rate = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
+  double bias_correction1 = 1, bias_correction2 = 1;  ///< 1 - beta^t
 };
 /// AdamW (Loshchilov and Hutter 2019) over flat f32 tensors of one size; g is first multiplied by
 /// state[1]; does nothing where state[2] is 0 (the step is skipped).
