@@ -82,13 +82,11 @@ struct Arguments {
 WGRAD_MULTIVERSION
 void softmax_gradient_block(const AttentionShape& shape, const uint32_t* row_begin,
                             const float* logsumexp, const float* delta, QueryBlock block,
-                            int64_t kv_head, int64_t tile, int64_t columns, float* p,
+                            int64_t kv_head, int64_t tile, int32_t columns, float* p,
                             float* grad_s) {
   const int64_t group = shape.query_heads / shape.kv_heads;
   for (int64_t i = 0; i < block.count; ++i) {
-    const KeyRange seen = seen_columns(keys_of(shape, row_begin, block.first + i), tile);
-    const int64_t lo = seen.begin;
-    const int64_t hi = seen.end;
+    const ColumnRange seen = seen_columns(keys_of(shape, row_begin, block.first + i), tile);
     for (int64_t g = 0; g < group; ++g) {
       const int64_t head = (block.first + i) * shape.query_heads + kv_head * group + g;
       const float lse = logsumexp[head];
@@ -96,8 +94,8 @@ void softmax_gradient_block(const AttentionShape& shape, const uint32_t* row_beg
       float* p_row = p + (i * group + g) * kKeyTile;
       float* grad_row = grad_s + (i * group + g) * kKeyTile;
 #pragma omp simd
-      for (int64_t j = 0; j < columns; ++j) {
-        const float value = j >= lo && j < hi ? exp_f32(p_row[j] - lse) : 0.0f;
+      for (int32_t j = 0; j < columns; ++j) {
+        const float value = j >= seen.begin && j < seen.end ? exp_f32(p_row[j] - lse) : 0.0f;
         p_row[j] = value;
         grad_row[j] = value * (grad_row[j] - row_delta);
       }
@@ -132,7 +130,7 @@ void backward_tile(const Arguments& args, QueryBlock block, int64_t kv_head, int
   tile_product(rows, columns, shape.head_dim, s.grad_out.data(), width, 1, s.value_columns.data(),
                kKeyTile, s.grad_s.data(), kKeyTile, false);
   softmax_gradient_block(shape, args.row_begin, args.logsumexp, args.delta, block, kv_head, tile,
-                         columns, s.p.data(), s.grad_s.data());
+                         static_cast<int32_t>(columns), s.p.data(), s.grad_s.data());
   tile_product(seen, width, rows, s.p.data(), 1, kKeyTile, s.grad_out.data(), width,
                s.grad_v.data(), width, true);
   tile_product(seen, width, rows, s.grad_s.data(), 1, kKeyTile, s.q.data(), width, s.grad_k.data(),

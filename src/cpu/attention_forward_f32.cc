@@ -29,14 +29,14 @@ struct Scratch {
   std::vector<float> sum;  // of exp(score - max) so far
 };
 
-/// Turns a row's scores of one tile into exp(score - max) in place, zero outside [lo, hi), and
-/// brings max, sum and the row of `out` up to date.
-WGRAD_INLINE void softmax_row(float* scores, int64_t columns, int64_t lo, int64_t hi, float& max,
+/// Turns a row's scores of one tile into exp(score - max) in place, zero outside of what is seen,
+/// and brings max, sum and the row of `out` up to date.
+WGRAD_INLINE void softmax_row(float* scores, int32_t columns, ColumnRange seen, float& max,
                               float& sum, float* out, int64_t width) {
   float tile_max = kNoScore;
 #pragma omp simd reduction(max : tile_max)
-  for (int64_t j = 0; j < columns; ++j) {
-    const float score = j >= lo && j < hi ? scores[j] : kNoScore;
+  for (int32_t j = 0; j < columns; ++j) {
+    const float score = j >= seen.begin && j < seen.end ? scores[j] : kNoScore;
     tile_max = score > tile_max ? score : tile_max;
   }
   if (tile_max > max) {
@@ -48,8 +48,8 @@ WGRAD_INLINE void softmax_row(float* scores, int64_t columns, int64_t lo, int64_
   }
   float tile_sum = 0.0f;
 #pragma omp simd reduction(+ : tile_sum)
-  for (int64_t j = 0; j < columns; ++j) {
-    const float p = j >= lo && j < hi ? exp_f32(scores[j] - max) : 0.0f;
+  for (int32_t j = 0; j < columns; ++j) {
+    const float p = j >= seen.begin && j < seen.end ? exp_f32(scores[j] - max) : 0.0f;
     scores[j] = p;
     tile_sum += p;
   }
@@ -59,17 +59,17 @@ WGRAD_INLINE void softmax_row(float* scores, int64_t columns, int64_t lo, int64_
 /// All rows of a block; `columns` is how much of the tile any of them sees.
 WGRAD_MULTIVERSION
 void softmax_block(const AttentionShape& shape, const uint32_t* row_begin, QueryBlock block,
-                   int64_t tile, int64_t columns, float* scores, float* max, float* sum, float* out,
+                   int64_t tile, int32_t columns, float* scores, float* max, float* sum, float* out,
                    int64_t width) {
   const int64_t group = shape.query_heads / shape.kv_heads;
   for (int64_t i = 0; i < block.count; ++i) {
-    const KeyRange seen = seen_columns(keys_of(shape, row_begin, block.first + i), tile);
+    const ColumnRange seen = seen_columns(keys_of(shape, row_begin, block.first + i), tile);
     for (int64_t r = i * group; r < (i + 1) * group; ++r) {
       float* row = scores + r * kKeyTile;
       if (seen.begin >= seen.end) {
         std::fill(row, row + columns, 0.0f);
       } else {
-        softmax_row(row, columns, seen.begin, seen.end, max[r], sum[r], out + r * width, width);
+        softmax_row(row, columns, seen, max[r], sum[r], out + r * width, width);
       }
     }
   }
@@ -113,8 +113,9 @@ void forward_block(const AttentionShape& shape, const float* q, const float* k, 
     pack_key_rows(shape, v, kv_head, tile, count, 1.0f, scratch.values.data());
     tile_product(rows, columns, shape.head_dim, scratch.q.data(), width, 1, scratch.keys.data(),
                  kKeyTile, scratch.scores.data(), kKeyTile, false);
-    softmax_block(shape, row_begin, block, tile, columns, scratch.scores.data(), scratch.max.data(),
-                  scratch.sum.data(), scratch.out.data(), width);
+    softmax_block(shape, row_begin, block, tile, static_cast<int32_t>(columns),
+                  scratch.scores.data(), scratch.max.data(), scratch.sum.data(), scratch.out.data(),
+                  width);
     tile_product(rows, width, count, scratch.scores.data(), kKeyTile, 1, scratch.values.data(),
                  width, scratch.out.data(), width, true);
   }

@@ -75,10 +75,16 @@ void pack_key_rows(const AttentionShape& shape, const float* k, int64_t kv_head,
 void pack_key_columns(const AttentionShape& shape, const float* k, int64_t kv_head, int64_t begin,
                       int64_t count, float* packed);
 
-/// Columns [lo, hi) of a tile of keys that begins at `tile` are seen by the query with `keys`.
-inline KeyRange seen_columns(const KeyRange& keys, int64_t tile) {
-  return {std::clamp<int64_t>(keys.begin - tile, 0, kKeyTile),
-          std::clamp<int64_t>(keys.end - tile, 0, kKeyTile)};
+/// Columns of a tile; 32 bits wide like the scores, so that comparisons stay in vectors.
+struct ColumnRange {
+  int32_t begin;
+  int32_t end;
+};
+
+/// The columns of the tile beginning at key `tile` that a query with `keys` sees.
+inline ColumnRange seen_columns(const KeyRange& keys, int64_t tile) {
+  return {static_cast<int32_t>(std::clamp<int64_t>(keys.begin - tile, 0, kKeyTile)),
+          static_cast<int32_t>(std::clamp<int64_t>(keys.end - tile, 0, kKeyTile))};
 }
 
 /// The f32 versions of attention_forward and attention_backward.

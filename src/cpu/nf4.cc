@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <complex>
+#include <cstring>
 #include <vector>
 
 #include "cpu/instantiate.h"
@@ -76,20 +77,23 @@ int64_t rows_at_once(int64_t in_features) {
   return std::max<int64_t>(1, (int64_t{1} << 18) / std::max<int64_t>(in_features, 1));
 }
 
+/// Both values of every byte, side by side: one look-up a byte.
+constexpr std::array<std::array<float, 2>, 256> kPairs = [] {
+  std::array<std::array<float, 2>, 256> pairs{};
+  for (size_t byte = 0; byte < 256; ++byte)
+    pairs[byte] = {kNf4Table[byte >> 4], kNf4Table[byte & 15]};
+  return pairs;
+}();
+
 /// `count` elements from element `first` of the weight on, all of one block.
 void dequantise_block(const uint8_t* packed, float absmax, int64_t first, int64_t count,
                       float* out) {
-  float values[16];
-  for (size_t i = 0; i < 16; ++i) values[i] = kNf4Table[i] * absmax;
   int64_t i = 0;
-  if (first % 2 != 0 && count > 0) out[i++] = values[packed[first / 2] & 15];
+  if (first % 2 != 0 && count > 0) out[i++] = kNf4Table[packed[first / 2] & 15];
   const uint8_t* bytes = packed + (first + i) / 2;
-  for (; i + 1 < count; i += 2) {
-    const uint8_t byte = *bytes++;
-    out[i] = values[byte >> 4];
-    out[i + 1] = values[byte & 15];
-  }
-  if (i < count) out[i] = values[*bytes >> 4];
+  for (; i + 1 < count; i += 2) std::memcpy(out + i, kPairs[*bytes++].data(), 2 * sizeof(float));
+  if (i < count) out[i] = kNf4Table[*bytes >> 4];
+  for (i = 0; i < count; ++i) out[i] *= absmax;
 }
 
 }  // namespace
@@ -140,8 +144,9 @@ void quantise_nf4_absmax(const float* absmax, int64_t blocks, float offset, uint
     const float largest = largest_magnitude(centred, count);
     nested_absmax[nested] = largest;
     for (int64_t i = 0; i < count; ++i) {
-      const float scaled = largest > 0.0f ? centred[i] / largest : 0.0f;
-      absmax_codes[begin + i] = static_cast<uint8_t>(nearest(map, scaled));
+      // Code 0 times 0, as bitsandbytes has it, where no block differs from the offset.
+      absmax_codes[begin + i] =
+          largest > 0.0f ? static_cast<uint8_t>(nearest(map, centred[i] / largest)) : uint8_t{0};
     }
   });
 }

@@ -34,7 +34,8 @@ struct AdamWConstants {
   T grad_scale, beta1, one_minus_beta1, beta2, one_minus_beta2;
   T step_size;        // lr / c1
   T inv_correction2;  // 1 / sqrt(c2)
-  T eps, decay;       // decay: lr weight_decay
+  T eps;
+  T kept;  // 1 - lr weight_decay
 
   AdamWConstants(const AdamWStep& step, double scale)
       : grad_scale(constant<T>(scale)),
@@ -45,7 +46,7 @@ struct AdamWConstants {
         step_size(constant<T>(step.learning_rate / step.bias_correction1)),
         inv_correction2(constant<T>(1.0 / std::sqrt(step.bias_correction2))),
         eps(constant<T>(step.eps)),
-        decay(constant<T>(step.learning_rate * step.weight_decay)) {}
+        kept(constant<T>(1.0 - step.learning_rate * step.weight_decay)) {}
 };
 
 template <class T>
@@ -59,7 +60,7 @@ WGRAD_INLINE void adamw_range(T* p, const T* g, T* m, T* v, int64_t begin, int64
     m[i] = first;
     v[i] = second;
     const T update = c.step_size * (first / (std::sqrt(second) * c.inv_correction2 + c.eps));
-    p[i] -= update + c.decay * p[i];
+    p[i] = p[i] * c.kept - update;
   }
 }
 

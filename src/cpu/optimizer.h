@@ -21,7 +21,8 @@ struct AdamWStep {
 };
 
 /// With g' = grad_scale g: m = b1 m + (1 - b1) g'; v = b2 v + (1 - b2) g'^2;
-/// p -= lr (m / c1 / (sqrt(v / c2) + eps) + weight_decay p).
+/// p -= lr (m / c1 / (sqrt(v / c2) + eps) + weight_decay p), where the decay is a product with
+/// 1 - lr weight_decay, rounded once: in f32 that rounding adds up over steps, and PyTorch has it.
 template <class T>
 void adamw_step(T* p,        // [n], updated
                 const T* g,  // [n]
