@@ -1,0 +1,87 @@
+// attention_forward for few queries and many keys: attention_decode works on 256 keys a workgroup,
+// attention_combine joins the parts of a query's head in the order of the keys.
+// Layouts as in attention_forward.wgsl; the parts of query head h of query i with S splits lie at
+// (i * heads + h) * S: part_sum [.., UNITS] is the sum of exp2(x - top) v, part_total (top, sum of
+// exp2(x - top)) with x = scale log2(e) q k^T. A part that sees no key has total 0 and no sum.
+
+@group(0) @binding(0) var<storage, read> q: array<Cell>;
+@group(0) @binding(1) var<storage, read> k: array<Cell>;
+@group(0) @binding(2) var<storage, read> v: array<Cell>;
+@group(0) @binding(3) var<storage, read> row_begin: array<u32>;
+@group(0) @binding(4) var<storage, read_write> part_sum: array<vec4<f32>>;
+@group(0) @binding(5) var<storage, read_write> part_total: array<vec2<f32>>;
+@group(0) @binding(6) var<uniform> params: Params;
+
+const KEYS: u32 = 256u;
+
+var<workgroup> query_units: array<vec4<f32>, UNITS>;
+var<workgroup> weight: array<f32, KEYS>;
+var<workgroup> reduced: array<f32, KEYS>;
+var<workgroup> sums: array<vec4<f32>, 256>;
+
+@compute @workgroup_size(256)
+fn attention_decode(@builtin(workgroup_id) group_id: vec3<u32>,
+                    @builtin(num_workgroups) group_count: vec3<u32>,
+                    @builtin(local_invocation_index) t: u32) {
+  let group = group_id.x + group_id.y * group_count.x;
+  if (group >= params.groups) { return; }
+  let query_cell = group / params.splits;
+  let query = query_cell / params.heads;
+  let kv_head = query_cell % params.heads / (params.heads / params.kv_heads);
+  let first = group % params.splits * KEYS;
+  let begin = first_key(query);
+  let end = min(query + params.query_offset + 1u, params.keys);
+  if (first >= end || first + KEYS <= begin) {
+    if (t == 0u) { part_total[group] = vec2<f32>(LOWEST, 0.0); }
+    return;
+  }
+  if (t < UNITS) { query_units[t] = load_q(query_cell, t); }
+  workgroupBarrier();
+
+  let key = first + t;
+  let seen = key >= begin && key < end;
+  var score = LOWEST;
+  if (seen) {
+    score = 0.0;
+    for (var unit = 0u; unit < UNITS; unit++) {
+      score += dot(query_units[unit], load_k(key * params.kv_heads + kv_head, unit));
+    }
+    score *= params.scale_log2e;
+  }
+  reduced[t] = score;
+  workgroupBarrier();
+  for (var step = KEYS / 2u; step > 0u; step /= 2u) {
+    if (t < step) { reduced[t] = max(reduced[t], reduced[t + step]); }
+    workgroupBarrier();
+  }
+  let top = reduced[0];
+  let p = select(0.0, exp2(score - top), seen);
+  weight[t] = p;
+  workgroupBarrier();
+  reduced[t] = p;
+  workgroupBarrier();
+  for (var step = KEYS / 2u; step > 0u; step /= 2u) {
+    if (t < step) { reduced[t] += reduced[t + step]; }
+    workgroupBarrier();
+  }
+  if (t == 0u) { part_total[group] = vec2<f32>(top, reduced[0]); }
+
+  let lane = t % VALUE_LANES;
+  let last = min(KEYS, end - first);
+  for (var j = 0u; j < VALUE_UNITS; j++) {
+    let unit = lane + j * VALUE_LANES;
+    var sum = vec4<f32>();
+    if (unit < UNITS) {
+      for (var i = max(begin, first) - first + t / VALUE_LANES; i < last; i += VALUE_ROW_STEP) {
+        sum += weight[i] * load_v((first + i) * params.kv_heads + kv_head, unit);
+      }
+    }
+    sums[t] = sum;
+    workgroupBarrier();
+    if (t < VALUE_LANES && unit < UNITS) {
+      for (var i = 1u; i < VALUE_ROW_STEP; i++) { sum += sums[t + i * VALUE_LANES]; }
+      part_sum[group * UNITS + unit] = sum;
+    }
+    workgroupBarrier();
+  }
+}

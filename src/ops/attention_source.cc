@@ -1,0 +1,120 @@
+#include "ops/attention_source.h"
+
+#include <fmt/format.h>
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "gpu/prelude.h"
+
+namespace wgrad::ops {
+namespace {
+
+/// What one kernel takes from the shared parts.
+struct Parts {
+  std::string_view file;
+  std::span<const std::string_view> loads, stores;
+  bool first_key, tile;
+};
+
+constexpr std::string_view kQkv[] = {"q", "k", "v"};
+constexpr std::string_view kOut[] = {"out"};
+constexpr std::string_view kOuts[] = {"out", "grad_out"};
+constexpr std::string_view kGradInputs[] = {"q", "k", "v", "grad_out"};
+constexpr std::string_view kGradQ[] = {"grad_q"};
+constexpr std::string_view kGradKv[] = {"grad_k", "grad_v"};
+
+Parts parts(AttentionKernel kernel) {
+  switch (kernel) {
+    case AttentionKernel::kForward:
+      return {"attention_forward", kQkv, kOut, true, true};
+    case AttentionKernel::kDecode:
+      return {"attention_decode", kQkv, {}, true, false};
+    case AttentionKernel::kCombine:
+      return {"attention_combine", {}, kOut, false, false};
+    case AttentionKernel::kStatistics:
+      return {"attention_statistics", kOuts, {}, false, false};
+    case AttentionKernel::kGradQ:
+      return {"attention_grad_q", kGradInputs, kGradQ, true, true};
+    case AttentionKernel::kGradKv:
+      break;
+  }
+  return {"attention_grad_kv", kGradInputs, kGradKv, false, true};
+}
+
+/// A tensor whose heads are whole vectors is bound as vectors; any other as scalars, and the last
+/// vector of a head is filled up with zeros.
+std::string load_function(std::string_view name, int64_t head_dim) {
+  if (head_dim % 4 == 0) {
+    return fmt::format(
+        "fn load_{0}(at: u32, unit: u32) -> vec4<f32> {{ return {0}[at * UNITS + unit]; }}\n",
+        name);
+  }
+  return fmt::format(R"(fn load_{0}(at: u32, unit: u32) -> vec4<f32> {{
+  let i = at * HEAD_DIM + unit * 4u;
+  let left = HEAD_DIM - unit * 4u;
+  var x = vec4<f32>({0}[i], 0.0, 0.0, 0.0);
+  if (left > 1u) {{ x.y = {0}[i + 1u]; }}
+  if (left > 2u) {{ x.z = {0}[i + 2u]; }}
+  if (left > 3u) {{ x.w = {0}[i + 3u]; }}
+  return x;
+}}
+)",
+                     name);
+}
+
+std::string store_function(std::string_view name, int64_t head_dim) {
+  if (head_dim % 4 == 0) {
+    return fmt::format(
+        "fn store_{0}(at: u32, unit: u32, x: vec4<f32>) {{ {0}[at * UNITS + unit] = x; }}\n", name);
+  }
+  return fmt::format(R"(fn store_{0}(at: u32, unit: u32, x: vec4<f32>) {{
+  let i = at * HEAD_DIM + unit * 4u;
+  let left = HEAD_DIM - unit * 4u;
+  {0}[i] = x.x;
+  if (left > 1u) {{ {0}[i + 1u] = x.y; }}
+  if (left > 2u) {{ {0}[i + 2u] = x.z; }}
+  if (left > 3u) {{ {0}[i + 3u] = x.w; }}
+}}
+)",
+                     name);
+}
+
+/// The tile kernels' constants: how a tile of head_dim columns is spread over 256 invocations.
+std::string constants(AttentionKernel kernel, int64_t head_dim) {
+  constexpr int64_t kStage = 384;  // STAGE of attention_tile.wgsl
+  const int64_t units = (head_dim + 3) / 4;
+  const int64_t lanes = units > 8 ? 16 : units > 4 ? 8 : 4;
+  int64_t batch = 32;  // rows of values staged at once
+  while (batch * units > kStage) batch /= 2;
+  return fmt::format(
+      "alias Cell = {};\nconst HEAD_DIM: u32 = {}u;\nconst UNITS: u32 = {}u;\n"
+      "const ROWS: u32 = {}u;\nconst VALUE_LANES: u32 = {}u;\nconst VALUE_UNITS: u32 = {}u;\n"
+      "const BATCH: u32 = {}u;\n",
+      head_dim % 4 == 0 ? "vec4<f32>" : "f32", head_dim, units,
+      attention_tile_rows(kernel, head_dim), lanes, (units + lanes - 1) / lanes, batch);
+}
+
+}  // namespace
+
+int64_t attention_tile_rows(AttentionKernel kernel, int64_t head_dim) {
+  // Two sums of 64 rows would not fit in registers for the widest heads.
+  return kernel == AttentionKernel::kGradKv && head_dim > 128 ? 32 : 64;
+}
+
+gpu::KernelSpec attention_kernel(AttentionKernel kernel, int64_t head_dim) {
+  const Parts part = parts(kernel);
+  gpu::KernelSpec spec;
+  spec.source = part.file;
+  spec.entry_point = part.file;
+  spec.prelude = constants(kernel, head_dim);
+  for (std::string_view name : part.loads) spec.prelude += load_function(name, head_dim);
+  for (std::string_view name : part.stores) spec.prelude += store_function(name, head_dim);
+  spec.prelude += gpu::kernel_source("attention_common");
+  if (part.first_key) spec.prelude += gpu::kernel_source("attention_first_key");
+  if (part.tile) spec.prelude += gpu::kernel_source("attention_tile");
+  return spec;
+}
+
+}  // namespace wgrad::ops
