@@ -4,7 +4,7 @@
 //   swiglu_forward:  y = silu(gate) up                              (Shazeer 2020)
 //   swiglu_backward: grad_gate = grad_y up silu'(gate);  grad_up = grad_y silu(gate)
 // All set their outputs, finite for every finite x. Equal to the functions of cpu/activation.h.
-// Prelude: vector1 or vector4.
+// Prelude: lib_vector1 or lib_vector4.
 
 struct Params {
   n: u32,

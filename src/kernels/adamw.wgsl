@@ -3,7 +3,7 @@
 //   p -= lr (m / c1 / (sqrt(v / c2) + eps) + weight_decay p)
 // state f32 [4] comes from norm_total of reduction.wgsl; where state[2] is 0 nothing is done.
 // 1 - b1 and 1 - b2 come from the host, which has them unrounded. Equal to cpu::adamw_step.
-// Prelude: vector1 or vector4.
+// Prelude: lib_vector1 or lib_vector4.
 
 struct Params {
   n: u32,

@@ -8,7 +8,7 @@
 // runs of RUN batches of BATCH Vecs, so their error does not grow with the vocabulary. A row with a
 // logit that is not finite gets a loss that is not finite. Equal to cpu::cross_entropy_forward and
 // cpu::cross_entropy_backward.
-// Prelude: vector1 or vector4, reduce_core or reduce_subgroups (WIDTH 256).
+// Prelude: lib_vector1 or lib_vector4, lib_row_reduce_core or lib_row_reduce_subgroups (WIDTH 256).
 
 struct ForwardParams {
   seq_len: u32,

@@ -1,7 +1,7 @@
 // Pointwise operations over n Vecs, one an invocation.
 //   add:   y += x           (cpu::add)
 //   scale: y *= factor      (cpu::scale)
-// Prelude: vector1 or vector4.
+// Prelude: lib_vector1 or lib_vector4.
 
 struct Params {
   n: u32,

@@ -10,7 +10,7 @@
 // The host lists them: groups[unique] (from `unique_at`) are distinct ids, positions of group u are
 // groups[positions_at + k] for k in [groups[offsets_at + u], groups[offsets_at + u + 1]). One
 // workgroup a distinct id; positions are added in order, as cpu::embedding_backward does.
-// Prelude: vector1 or vector4.
+// Prelude: lib_vector1 or lib_vector4.
 
 struct Params {
   count: u32,  // positions

@@ -10,7 +10,7 @@
 // overflows or vanishes: |x| >= 2^40 times 2^-75, |x| < 2^-40 times 2^60, and the rest as it is.
 // A norm partial is {large, middle, small, count of values that are not finite}.
 // One workgroup a group; *_total are one workgroup.
-// Prelude: vector1 or vector4, reduce_core or reduce_subgroups (WIDTH 256).
+// Prelude: lib_vector1 or lib_vector4, lib_row_reduce_core or lib_row_reduce_subgroups (WIDTH 256).
 
 override ACCUMULATE: bool = false;
 

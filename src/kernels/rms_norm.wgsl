@@ -10,7 +10,7 @@
 // rms_norm_grad_weight_partial: 64 columns x rows_per_group rows a workgroup, sets one row of
 // `partial` [groups, n]; rms_norm_grad_weight_total: 64 columns a workgroup, adds to grad_weight.
 // Both add in a fixed order.
-// Prelude: vector1 or vector4, reduce_core or reduce_subgroups, HELD.
+// Prelude: lib_vector1 or lib_vector4, lib_row_reduce_core or lib_row_reduce_subgroups, HELD.
 
 override ACCUMULATE: bool = false;
 

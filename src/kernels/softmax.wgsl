@@ -2,7 +2,8 @@
 //   y = exp(x - max) / sum(exp(x - max));  grad_x = y (grad_y - sum(y grad_y))
 // One workgroup a row; rows are read again rather than held. Both set their output. Equal to
 // cpu::softmax_forward and cpu::softmax_backward.
-// Prelude: vector1 or vector4, reduce_core or reduce_subgroups (WIDTH 256). row_len counts elements.
+// row_len counts elements.
+// Prelude: lib_vector1 or lib_vector4, lib_row_reduce_core or lib_row_reduce_subgroups (WIDTH 256).
 
 struct Params {
   num_rows: u32,

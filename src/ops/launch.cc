@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "gpu/kernel_sources.h"
+#include "gpu/prelude.h"
 #include "wgrad/error.h"
 
 namespace wgrad::ops {
@@ -79,16 +79,9 @@ void expect_matrix(std::string_view function, std::string_view name, const Tenso
   }
 }
 
-std::string_view kernel_text(std::string_view name) {
-  for (size_t i = 0; i < gpu::kKernelSourceCount; ++i) {
-    if (gpu::kKernelSources[i].name == name) return gpu::kKernelSources[i].text;
-  }
-  throw runtime_failure("kernels", fmt::format("no file {}.wgsl", name));
-}
-
 const std::string& vector_prelude(int64_t lanes) {
-  static const std::string one(kernel_text("vector1"));
-  static const std::string four(kernel_text("vector4"));
+  static const std::string one(gpu::kernel_source("lib_vector1"));
+  static const std::string four(gpu::kernel_source("lib_vector4"));
   return lanes == 4 ? four : one;
 }
 
@@ -99,11 +92,11 @@ bool reduces_by_subgroups(const gpu::Features& features) {
 
 std::string reduction_prelude(const gpu::Features& features, int64_t lanes) {
   if (!reduces_by_subgroups(features)) {
-    return vector_prelude(lanes) + std::string(kernel_text("reduce_core"));
+    return vector_prelude(lanes) + std::string(gpu::kernel_source("lib_row_reduce_core"));
   }
   return fmt::format("enable subgroups;\nconst SUBGROUP: u32 = {}u;\n{}{}",
                      features.subgroup_min_size, vector_prelude(lanes),
-                     kernel_text("reduce_subgroups"));
+                     gpu::kernel_source("lib_row_reduce_subgroups"));
 }
 
 void launch(Context& ctx, const gpu::KernelSpec& kernel, std::initializer_list<Argument> arguments,

@@ -26,9 +26,6 @@ void expect_elements(std::string_view function, std::string_view name, const Ten
 void expect_matrix(std::string_view function, std::string_view name, const Tensor& tensor,
                    DType dtype);
 
-/// The text of a file of src/kernels.
-std::string_view kernel_text(std::string_view name);
-
 /// WGSL for kernels written on Vec: vectors of four elements where every length is a multiple of
 /// four, else single ones.
 inline int64_t vector_lanes(int64_t length) { return length % 4 == 0 ? 4 : 1; }

@@ -1,6 +1,6 @@
 // Placed before kernels that reduce over a row shared by WIDTH neighbouring invocations (a power of
 // two) of a workgroup of 256. Trees over workgroup memory; every invocation gets the result.
-// reduce_subgroups.wgsl is the same for devices with subgroups of one size.
+// lib_row_reduce_subgroups.wgsl is the same for devices with subgroups of one size.
 override WIDTH: u32 = 256u;
 var<workgroup> reduce_slots: array<f32, 256>;
 

@@ -1,5 +1,5 @@
 // Placed before kernels that work on vectors of four elements: every row or array that they see is
-// a multiple of four elements long. vector1.wgsl is the same for other lengths.
+// a multiple of four elements long. lib_vector1.wgsl is the same for other lengths.
 const LANES: u32 = 4u;
 alias Vec = vec4<f32>;
 fn lanes_sum(v: Vec) -> f32 { return (v.x + v.y) + (v.z + v.w); }
