@@ -1,0 +1,40 @@
+# make demo    fine-tune SmolLM2-135M and see it answer differently
+# make test    everything that CI runs but the formatter
+# make build   the program at build/wgrad
+# make format  format the sources in place (format-check: only look)
+
+BUILD ?= build
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+# Options for CMake, as CMAKE_FLAGS="-DDawn_DIR=/opt/dawn/lib/cmake/Dawn".
+CMAKE_FLAGS ?=
+SOURCES = $(shell git ls-files --cached --others --exclude-standard 'include/*.h' 'src/*.h' \
+            'src/*.cc' 'cli/*.h' 'cli/*.cc' 'tests/*.h' 'tests/*.cc' 'bench/*.cc' 'examples/*.cc')
+
+.PHONY: build demo test format format-check clean
+
+build:
+	tools/install-dependencies.sh build
+	cmake -S . -B $(BUILD) -G Ninja $(CMAKE_FLAGS)
+	cmake --build $(BUILD) --parallel $(JOBS) --target wgrad
+
+demo: build
+	tools/demo.sh $(BUILD)
+
+test:
+	tools/install-dependencies.sh build test
+	tools/install-test-driver.sh
+	cmake -S . -B $(BUILD) -G Ninja -DWGRAD_BUILD_TESTS=ON -DWGRAD_WERROR=ON $(CMAKE_FLAGS)
+	cmake --build $(BUILD) --parallel $(JOBS)
+	tools/fetch-smollm2.sh $(BUILD)/models
+	WGRAD_SMOLLM2_GGUF=$(CURDIR)/$(BUILD)/models/smollm2-135m-instruct.gguf \
+	  ctest --test-dir $(BUILD) --output-on-failure --no-tests=error --timeout 900
+
+format:
+	clang-format -i $(SOURCES)
+
+format-check:
+	tools/install-dependencies.sh format
+	clang-format --dry-run --Werror $(SOURCES)
+
+clean:
+	cmake -E rm -rf $(BUILD)

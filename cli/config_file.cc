@@ -1,0 +1,113 @@
+#include "config_file.h"
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include <CLI/Option.hpp>
+#include <algorithm>
+#include <numeric>
+
+#include "wgrad/error.h"
+
+namespace wgrad::cli {
+namespace {
+
+/// Levenshtein's distance.
+size_t distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t change = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({row[j] + 1, row[j + 1] + 1, change});
+    }
+  }
+  return row.back();
+}
+
+std::string nearest_option(const CLI::App& command, const std::string& key) {
+  std::string nearest;
+  size_t best = std::string::npos;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      const size_t d = distance(key.substr(0, 64), name);
+      if (d < best) {
+        best = d;
+        nearest = name;
+      }
+    }
+  }
+  return nearest;
+}
+
+std::string scalar_text(const YAML::Node& value, const std::string& where) {
+  if (value.IsScalar()) return value.Scalar();
+  if (value.IsSequence()) {
+    std::string joined;
+    for (const YAML::Node& item : value) {
+      if (!item.IsScalar()) break;
+      joined += (joined.empty() ? "" : ",") + item.Scalar();
+    }
+    return joined;
+  }
+  throw input_error(where, "the value is a map", "expected a word, a number or a list",
+                    "see --help for the option");
+}
+
+std::vector<std::string> arguments_from(const std::string& path, const CLI::App& command) {
+  YAML::Node root;
+  try {
+    root = YAML::LoadFile(path);
+  } catch (const YAML::BadFile&) {
+    throw input_error(path, "cannot be read", "expected a YAML file of options",
+                      "check the path given to --config");
+  } catch (const YAML::Exception& error) {
+    throw input_error(fmt::format("{}:{}:{}", path, error.mark.line + 1, error.mark.column + 1),
+                      error.msg, "expected YAML", "mend the file");
+  }
+  if (!root.IsMap()) {
+    throw input_error(path, "is not a map of options", "expected lines \"name: value\"",
+                      "mend the file");
+  }
+  std::vector<std::string> arguments;
+  for (const auto& entry : root) {
+    const std::string key = entry.first.IsScalar() ? entry.first.Scalar() : std::string();
+    const std::string where = fmt::format("{}:{}", path, entry.first.Mark().line + 1);
+    if (key.empty() || key == "config" || key == "help" ||
+        !command.get_option_no_throw("--" + key)) {
+      throw input_error(
+          where, fmt::format("unknown key \"{}\"", key.substr(0, 80)),
+          fmt::format("the nearest known one is \"{}\"", nearest_option(command, key)),
+          fmt::format("see `wgrad {} --help`", command.get_name()));
+    }
+    if (!entry.second.IsNull()) {
+      arguments.push_back(fmt::format("--{}={}", key, scalar_text(entry.second, where)));
+    }
+  }
+  return arguments;
+}
+
+}  // namespace
+
+std::vector<std::string> expand_config(const CLI::App& program,
+                                       std::vector<std::string> arguments) {
+  if (arguments.empty()) return arguments;
+  const std::vector<const CLI::App*> named = program.get_subcommands(
+      [&](const CLI::App* command) { return command->get_name() == arguments[0]; });
+  if (named.empty()) return arguments;
+  for (size_t i = 1; i < arguments.size(); ++i) {
+    std::string path;
+    if (arguments[i] == "--config" && i + 1 < arguments.size()) path = arguments[i + 1];
+    if (arguments[i].starts_with("--config=")) path = arguments[i].substr(9);
+    if (path.empty()) continue;
+    const std::vector<std::string> more = arguments_from(path, *named[0]);
+    arguments.insert(arguments.begin() + 1, more.begin(), more.end());
+    break;
+  }
+  return arguments;
+}
+
+}  // namespace wgrad::cli

@@ -1,0 +1,73 @@
+#include <fmt/format.h>
+
+#include <CLI/Option.hpp>
+#include <CLI/Validators.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+#include "inference_options.h"
+#include "train/evaluate.h"
+
+namespace wgrad::cli {
+namespace {
+
+struct Options {
+  train::InferenceOptions inference;
+  std::string data;
+  data::EncodeOptions encode;
+  bool per_row = false;
+  bool json = false;
+};
+
+int run(Options& options) {
+  options.encode.keep_uncounted = options.per_row;
+  train::LoadedModel loaded = train::load_for_inference(options.inference);
+  const data::DataFiles files = data::find_data_files(options.data);
+  const std::string path = files.valid.empty() ? files.train : files.valid;
+  auto on_row = [&](const train::RowLoss& row) {
+    if (!options.per_row) return;
+    if (options.json) {
+      nlohmann::ordered_json json;
+      json["row"] = row.row;
+      json["loss"] = row.loss;
+      json["tokens"] = row.tokens;
+      fmt::print("{}\n", json.dump());
+    } else {
+      fmt::print("row {:>6}  loss {:.4f}  tokens {}\n", row.row, row.loss, row.tokens);
+    }
+  };
+  const train::EvalResult result = train::evaluate_file(loaded, path, options.encode, on_row);
+  for (const std::string& text : result.summary.warnings()) {
+    fmt::print(stderr, "warning: {}\n", text);
+  }
+  if (options.json) {
+    nlohmann::ordered_json json;
+    json["loss"] = result.loss;
+    json["perplexity"] = result.perplexity;
+    json["tokens"] = result.tokens;
+    json["rows"] = result.rows;
+    fmt::print("{}\n", json.dump());
+  } else {
+    fmt::print("loss {:.6f}  perplexity {:.4f}  over {} tokens in {} rows of {}\n", result.loss,
+               result.perplexity, result.tokens, result.rows, path);
+  }
+  return kDone;
+}
+
+}  // namespace
+
+Run add_eval(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  add_inference_options(app, o->inference);
+  app.add_option("--data", o->data, ".jsonl or .json file, -, or a folder (its valid.jsonl)")
+      ->required();
+  app.add_option("--max-seq-len", o->encode.max_seq_len, "tokens a row is cut to; 0: no cut")
+      ->check(CLI::NonNegativeNumber);
+  app.add_flag("--skip-bad-rows", o->encode.skip_bad_rows, "leave out rows that cannot be read");
+  app.add_flag("--per-row", o->per_row, "a line a row first");
+  app.add_flag("--json", o->json, "one JSON object (and one a row with --per-row)");
+  return [o] { return run(*o); };
+}
+
+}  // namespace wgrad::cli

@@ -1,0 +1,96 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "command.h"
+#include "config_file.h"
+#include "wgrad/error.h"
+
+namespace {
+
+using wgrad::cli::Run;
+
+struct Command {
+  CLI::App* app;
+  Run run;
+};
+
+std::vector<Command> add_commands(CLI::App& program) {
+  using namespace wgrad::cli;
+  const std::pair<const char*, const char*> names[] = {
+      {"train", "Fine-tune a model on a file of examples"},
+      {"eval", "Measure the loss and perplexity of a model on a file"},
+      {"data", "Show how rows are tokenized and what counts in the loss"},
+      {"generate", "Answer one prompt"},
+      {"chat", "Talk with a model"},
+      {"merge", "Merge an adapter into its base model"},
+      {"verify", "Check every kernel against the CPU's double result on a device"},
+      {"bench", "Time every kernel and a training step on a device"},
+      {"devices", "List the devices and what wgrad uses of them"},
+      {"info", "Describe a model"},
+      {"kernels", "Export the kernels as plain WGSL files"},
+  };
+  Run (*const add[])(CLI::App&) = {add_train,   add_eval,  add_data,   add_generate,
+                                   add_chat,    add_merge, add_verify, add_bench,
+                                   add_devices, add_info,  add_kernels};
+  std::vector<Command> commands;
+  for (size_t i = 0; i < std::size(names); ++i) {
+    CLI::App* app = program.add_subcommand(names[i].first, names[i].second);
+    app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    app->add_option("--config", "YAML file of these options; the command line wins");
+    Run run = add[i](*app);
+    commands.push_back({app, std::move(run)});
+  }
+  return commands;
+}
+
+int run(int argc, char** argv) {
+  CLI::App program("wgrad fine-tunes large language models on any GPU.", "wgrad");
+  program.set_version_flag("--version", "wgrad " WGRAD_VERSION);
+  program.require_subcommand(1);
+  program.footer(
+      "Exit codes: 0 done, 1 failed while running, 2 bad usage or input,\n"
+      "130 or 143 stopped by a signal with a checkpoint saved.");
+  const std::vector<Command> commands = add_commands(program);
+  try {
+    std::vector<std::string> arguments(argv + 1, argv + argc);
+    arguments = wgrad::cli::expand_config(program, std::move(arguments));
+    std::reverse(arguments.begin(), arguments.end());
+    program.parse(std::move(arguments));
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return program.exit(error);
+    std::string name = "wgrad";
+    for (const Command& command : commands) {
+      if (command.app->parsed()) name += " " + command.app->get_name();
+    }
+    fmt::print(stderr, "error: {}: {}; see `{} --help`\n", name, error.what(), name);
+    return wgrad::cli::kBadInput;
+  }
+  for (const Command& command : commands) {
+    if (command.app->parsed()) return command.run();
+  }
+  return wgrad::cli::kBadInput;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const wgrad::Error& error) {
+    fmt::print(stderr, "error: {}\n", error.what());
+    return error.kind() == wgrad::ErrorKind::kInput ? wgrad::cli::kBadInput : wgrad::cli::kFailed;
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr,
+               "error: memory: the system has none left; lower --batch-size or "
+               "--max-seq-len, or try --recompute block\n");
+    return wgrad::cli::kFailed;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "error: {}\n", error.what());
+    return wgrad::cli::kFailed;
+  }
+}

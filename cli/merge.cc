@@ -1,0 +1,31 @@
+#include "model/merge.h"
+
+#include <fmt/format.h>
+
+#include <CLI/Option.hpp>
+#include <memory>
+
+#include "command.h"
+
+namespace wgrad::cli {
+namespace {
+
+struct Options {
+  std::string model, adapter, out;
+};
+
+}  // namespace
+
+Run add_merge(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  app.add_option("--model", o->model, "the base: Hugging Face folder or .gguf file")->required();
+  app.add_option("--adapter", o->adapter, "PEFT adapter folder")->required();
+  app.add_option("--out", o->out, "folder to write; must not exist")->required();
+  return [o] {
+    model::merge_adapter(o->model, o->adapter, o->out);
+    fmt::print(stderr, "merged {} into {}: {}\n", o->adapter, o->model, o->out);
+    return kDone;
+  };
+}
+
+}  // namespace wgrad::cli

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <string>
+
+#include "terminal.h"
+#include "wgrad/train.h"
+
+namespace wgrad::cli {
+
+/// Shows a run on standard error: one line that renews itself on a terminal, plain lines elsewhere.
+class Progress : public TrainObserver {
+ public:
+  Progress();
+
+  void on_plan(const TrainPlan& plan) override;
+  void on_step(const StepMetrics& metrics) override;
+  void on_eval(const EvalMetrics& metrics) override;
+  void on_checkpoint(const std::string& folder) override;
+  void on_warning(const std::string& text) override;
+
+  const StepMetrics& last() const { return last_; }
+  double first_loss() const { return first_loss_; }
+
+ private:
+  void line(const std::string& text);    ///< a line that stays
+  void status(const std::string& text);  ///< the line that renews itself
+
+  bool terminal_;
+  Colours colours_;
+  bool status_shown_ = false;
+  StepMetrics last_;
+  double first_loss_ = -1;
+  double speed_ = 0;  ///< steps a second, smoothed
+  double last_seconds_ = 0;
+  int64_t last_step_ = 0;
+};
+
+/// A plan as lines of text.
+std::string describe(const TrainPlan& plan);
+
+}  // namespace wgrad::cli

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace wgrad::cli {
+
+/// Whether standard error (output) is a terminal; its width in columns.
+bool stderr_is_terminal();
+bool stdout_is_terminal();
+int terminal_width();
+
+/// ANSI colour codes, or nothing where `on` is false or NO_COLOR is set.
+class Colours {
+ public:
+  explicit Colours(bool on);
+  std::string_view green() const { return on_ ? "\x1b[32m" : ""; }
+  std::string_view dim() const { return on_ ? "\x1b[2m" : ""; }
+  std::string_view bold() const { return on_ ? "\x1b[1m" : ""; }
+  std::string_view yellow() const { return on_ ? "\x1b[33m" : ""; }
+  std::string_view red() const { return on_ ? "\x1b[31m" : ""; }
+  std::string_view reset() const { return on_ ? "\x1b[0m" : ""; }
+  bool on() const { return on_; }
+
+ private:
+  bool on_;
+};
+
+std::string format_bytes(int64_t bytes);     ///< "1.24 GB"
+std::string format_seconds(double seconds);  ///< "1:02:03", "4:05"
+std::string format_count(double count);      ///< "135M", "1.2k"
+
+}  // namespace wgrad::cli

@@ -1,0 +1,99 @@
+#include "train/evaluate.h"
+
+#include <cmath>
+#include <vector>
+
+#include "model/batch.h"
+#include "ops/loss.h"
+
+namespace wgrad::train {
+namespace {
+
+/// Tokens that one pass takes; a longer row goes alone.
+constexpr int64_t kBatchTokens = 4096;
+
+class Evaluator {
+ public:
+  Evaluator(LoadedModel& loaded, const std::function<void(const RowLoss&)>& on_row)
+      : loaded_(loaded),
+        on_row_(on_row),
+        decoder_(*loaded.ctx, loaded.model, loaded.adapter_or_null(), {}) {}
+
+  void add(data::Row&& row) {
+    if (!rows_.empty() && tokens_ + row.tokens() > kBatchTokens) flush();
+    tokens_ += row.tokens();
+    rows_.push_back(std::move(row));
+  }
+
+  void flush() {
+    if (rows_.empty()) return;
+    std::vector<std::vector<int32_t>> labels;
+    std::vector<model::Row> views;
+    labels.reserve(rows_.size());
+    for (const data::Row& row : rows_) {
+      std::vector<int32_t>& l = labels.emplace_back(row.ids.size(), ops::kIgnoreLabel);
+      for (size_t i = 0; i < l.size(); ++i) {
+        if (row.counted[i]) l[i] = static_cast<int32_t>(row.ids[i]);
+      }
+      views.push_back({row.ids, l});
+    }
+    const model::Batch batch =
+        model::make_batch(*loaded_.ctx, views, loaded_.model.config.vocab_size);
+    std::vector<RowLoss> sums(rows_.size());
+    if (const Tensor losses = decoder_.losses(batch)) {
+      const std::vector<float> values = loaded_.ctx->read<float>(losses);
+      for (size_t i = 0; i < values.size(); ++i) {
+        RowLoss& sum = sums[batch.target_row[i]];
+        sum.loss += values[i];
+        ++sum.tokens;
+      }
+    }
+    for (RowLoss& sum : sums) {
+      loss_sum_ += sum.loss;
+      counted_ += sum.tokens;
+      sum.row = row_++;
+      if (sum.tokens > 0) sum.loss /= static_cast<double>(sum.tokens);
+      on_row_(sum);
+    }
+    rows_.clear();
+    tokens_ = 0;
+  }
+
+  EvalResult result() const {
+    EvalResult r;
+    r.tokens = counted_;
+    r.rows = row_;
+    r.loss = counted_ > 0 ? loss_sum_ / static_cast<double>(counted_) : 0.0;
+    r.perplexity = std::exp(r.loss);
+    return r;
+  }
+
+ private:
+  LoadedModel& loaded_;
+  const std::function<void(const RowLoss&)>& on_row_;
+  model::Decoder decoder_;
+  std::vector<data::Row> rows_;
+  int64_t tokens_ = 0, row_ = 0, counted_ = 0;
+  double loss_sum_ = 0;
+};
+
+}  // namespace
+
+EvalResult evaluate_file(LoadedModel& loaded, const std::string& path,
+                         const data::EncodeOptions& options,
+                         const std::function<void(const RowLoss&)>& on_row) {
+  Evaluator evaluator(loaded, on_row);
+  const data::Summary summary = data::for_each_row(
+      path, loaded.text, options, [&](data::Row&& row) { evaluator.add(std::move(row)); });
+  evaluator.flush();
+  EvalResult result = evaluator.result();
+  result.summary = summary;
+  if (result.tokens == 0) {
+    throw input_error(path, "nothing in it counts in the loss",
+                      "expected rows with an answer (an assistant turn, a completion or a text)",
+                      "see `wgrad data` for what counts");
+  }
+  return result;
+}
+
+}  // namespace wgrad::train

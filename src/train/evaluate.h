@@ -1,0 +1,28 @@
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "data/dataset.h"
+#include "train/inference.h"
+
+namespace wgrad::train {
+
+struct RowLoss {
+  int64_t row = 0;  ///< 0-based among the rows read
+  double loss = 0;  ///< mean over the counted tokens; 0 where nothing counts
+  int64_t tokens = 0;
+};
+
+struct EvalResult {
+  double loss = 0, perplexity = 0;
+  int64_t tokens = 0, rows = 0;
+  data::Summary summary;
+};
+
+/// The loss of a model on a file, a few rows at a time, never the whole file in memory.
+EvalResult evaluate_file(LoadedModel& loaded, const std::string& path,
+                         const data::EncodeOptions& options,
+                         const std::function<void(const RowLoss&)>& on_row);
+
+}  // namespace wgrad::train

@@ -1,0 +1,20 @@
+#include "train/inference.h"
+
+#include "data/model_text.h"
+
+namespace wgrad::train {
+
+LoadedModel load_for_inference(const InferenceOptions& options) {
+  const model::ModelConfig config = model::read_config(options.model);
+  text::TextAssets text = data::load_model_text(options.model);
+  const DeviceChoice device = choose_device(options.device);
+  std::unique_ptr<Context> ctx = open_context(device, choose_compute(options.dtype, device));
+  std::optional<model::Adapter> adapter;
+  if (!options.adapter.empty()) adapter = model::Adapter::load(*ctx, config, options.adapter);
+  model::LoadOptions load;
+  load.precision = ops::WeightPrecision::kCompute;
+  model::Model model = model::load_model(*ctx, options.model, load);
+  return {std::move(ctx), std::move(text), std::move(model), std::move(adapter)};
+}
+
+}  // namespace wgrad::train
