@@ -127,21 +127,34 @@ std::string names(const std::vector<Candidate>& candidates) {
   return text;
 }
 
-[[noreturn]] void throw_none(const std::vector<Candidate>& candidates, std::string_view selector) {
+/// The drivers' words on one line, cut where they go on and on.
+std::string one_line(std::string_view text) {
+  std::string line;
+  for (char c : text.substr(0, 500)) {
+    const bool space = std::isspace(static_cast<unsigned char>(c));
+    if (!space || (!line.empty() && line.back() != ' ')) line += space ? ' ' : c;
+  }
+  return line;
+}
+
+[[noreturn]] void throw_none(const Adapters& adapters, std::string_view selector) {
+  const std::vector<Candidate>& candidates = adapters.candidates;
+  const std::string none =
+      adapters.complaints.empty()
+          ? "no WebGPU adapter was found"
+          : fmt::format("no WebGPU adapter was found ({})", one_line(adapters.complaints));
   std::string where = fmt::format("device '{}'", selector);
   constexpr std::string_view kInstallGpu =
       "install the GPU's Vulkan driver and the loader (Debian, Ubuntu: apt-get install libvulkan1 "
       "mesa-vulkan-drivers, or NVIDIA's own driver), or use --device cpu";
   if (selector == "software") {
     throw input_error(
-        where,
-        candidates.empty() ? "no WebGPU adapter was found"
-                           : "only " + names(candidates) + " was found",
+        where, candidates.empty() ? none : "only " + names(candidates) + " was found",
         "a software Vulkan driver (Mesa's lavapipe, version 23 or newer) was expected",
         "install it (tools/install-test-driver.sh on Debian), or use --device cpu");
   }
   if (candidates.empty()) {
-    throw input_error(where, "no WebGPU adapter was found", "", kInstallGpu);
+    throw input_error(where, none, "", kInstallGpu);
   }
   bool only_software = std::all_of(candidates.begin(), candidates.end(),
                                    [](const Candidate& c) { return c.info.is_software(); });
@@ -182,9 +195,9 @@ wgpu::Instance create_instance() {
   return wgpu::CreateInstance(&descriptor);
 }
 
-std::vector<Candidate> enumerate(const wgpu::Instance& instance) {
-  std::vector<Candidate> candidates;
-  if (!instance) return candidates;
+Adapters enumerate(const wgpu::Instance& instance) {
+  Adapters result;
+  if (!instance) return result;
   StderrFilter filter;
   wgpu::DawnTogglesDescriptor chained = toggles();
   wgpu::RequestAdapterOptions options;
@@ -198,13 +211,15 @@ std::vector<Candidate> enumerate(const wgpu::Instance& instance) {
     adapter.GetInfo(&raw);
     if (backend_name(raw.backendType) == nullptr) continue;
     AdapterInfo info = describe(adapter, raw);
-    candidates.push_back({std::move(adapter), std::move(info)});
+    result.candidates.push_back({std::move(adapter), std::move(info)});
   }
-  number_equal_names(candidates);
-  return candidates;
+  number_equal_names(result.candidates);
+  result.complaints = filter.finish();
+  return result;
 }
 
-Candidate choose(std::vector<Candidate> candidates, std::string_view selector) {
+Candidate choose(Adapters adapters, std::string_view selector) {
+  std::vector<Candidate>& candidates = adapters.candidates;
   const bool named = selector.starts_with("gpu:");
   if (selector != "auto" && selector != "gpu" && selector != "software" && !named) {
     throw input_error(fmt::format("device '{}'", selector), "not a WebGPU device",
@@ -227,13 +242,15 @@ Candidate choose(std::vector<Candidate> candidates, std::string_view selector) {
       best = static_cast<int>(i);
     }
   }
-  if (best < 0) throw_none(candidates, selector);
+  if (best < 0) throw_none(adapters, selector);
+  StderrFilter::pass_on(adapters.complaints);
   return std::move(candidates[static_cast<size_t>(best)]);
 }
 
 std::vector<AdapterInfo> list_adapters() {
   std::vector<AdapterInfo> infos;
-  for (Candidate& c : enumerate(create_instance())) infos.push_back(std::move(c.info));
+  Adapters found = enumerate(create_instance());
+  for (Candidate& c : found.candidates) infos.push_back(std::move(c.info));
   return infos;
 }
 

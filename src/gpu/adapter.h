@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -14,11 +15,17 @@ struct Candidate {
   AdapterInfo info;
 };
 
+/// What a look-up gave.
+struct Adapters {
+  std::vector<Candidate> candidates;
+  std::string complaints;  ///< what Dawn and the drivers wrote meanwhile
+};
+
 /// Null where WebGPU cannot be started at all.
 wgpu::Instance create_instance();
-std::vector<Candidate> enumerate(const wgpu::Instance& instance);
+Adapters enumerate(const wgpu::Instance& instance);
 /// The one that `selector` means; throws, naming what is there and what to install, if none is.
-Candidate choose(std::vector<Candidate> candidates, std::string_view selector);
+Candidate choose(Adapters adapters, std::string_view selector);
 
 Limits to_limits(const wgpu::Limits& limits);
 

@@ -59,6 +59,9 @@ wgpu::Buffer Core::try_create_buffer(std::string_view label, uint64_t bytes,
   descriptor.size = bytes;
   descriptor.usage = usage;
   descriptor.mappedAtCreation = mapped;
+  wgpu::DawnFakeBufferOOMForTesting fake;
+  fake.fakeOOMAtDevice = true;
+  if (pretend_exhausted) descriptor.nextInChain = &fake;
   bool exhausted = false;
   device.PushErrorScope(wgpu::ErrorFilter::OutOfMemory);
   wgpu::Buffer buffer = device.CreateBuffer(&descriptor);

@@ -47,6 +47,7 @@ struct Core {
   wgpu::Queue queue;
   BindGroupCache groups;
   uint64_t next_buffer_id = 1;
+  bool pretend_exhausted = false;  ///< for tests: the next buffers find no device memory
 
   ~Core();
   /// Waits for one future; throws if the device is lost meanwhile.

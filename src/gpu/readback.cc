@@ -17,7 +17,8 @@ constexpr size_t kMaxFree = 8;
 
 }  // namespace
 
-Readback::Target Readback::open(Core& core, uint64_t bytes) {
+Readback::Target Readback::open(Core& core, uint64_t asked) {
+  const uint64_t bytes = std::max<uint64_t>(4, (asked + 3) & ~uint64_t{3});
   auto best = free_.end();
   for (auto slot = free_.begin(); slot != free_.end(); ++slot) {
     if ((*slot)->buffer.size() < bytes) continue;
@@ -34,6 +35,7 @@ Readback::Target Readback::open(Core& core, uint64_t bytes) {
     slot->buffer = InternalBuffer(core, "read-back", capacity,
                                   wgpu::BufferUsage::MapRead | wgpu::BufferUsage::CopyDst);
   }
+  slot->asked = asked;
   slot->bytes = bytes;
   slot->ok = false;
   const uint64_t ticket = next_ticket_++;
@@ -57,10 +59,9 @@ void Readback::finish(Core& core, uint64_t ticket, std::span<std::byte> into) {
   }
   std::unique_ptr<Slot> slot = std::move(found->second);
   open_.erase(found);
-  // A range that does not end on a whole word was read up to the end of that word.
-  if (into.size() > slot->bytes || slot->bytes - into.size() > 3) {
+  if (into.size() != slot->asked) {
     throw runtime_failure(
-        "read-back", fmt::format("{} bytes were read, {} are asked for", slot->bytes, into.size()));
+        "read-back", fmt::format("{} bytes were read, {} are asked for", slot->asked, into.size()));
   }
   core.wait(slot->mapped);
   const void* data = slot->ok ? slot->buffer.handle().GetConstMappedRange(0, slot->bytes) : nullptr;

@@ -19,17 +19,17 @@ class Readback {
     const wgpu::Buffer* buffer = nullptr;  ///< to copy into, from offset 0
   };
 
-  /// A target for `bytes` (a multiple of 4); the copy is recorded and submitted by the caller, who
-  /// then calls submitted().
-  Target open(Core& core, uint64_t bytes);
+  /// A target for `asked` bytes, with room up to the next multiple of 4; the copy is recorded and
+  /// submitted by the caller, who then calls submitted().
+  Target open(Core& core, uint64_t asked);
   void submitted(uint64_t ticket);
-  /// Waits, copies `into.size()` bytes out and gives the buffer back.
+  /// Waits, copies out what was asked for and gives the buffer back.
   void finish(Core& core, uint64_t ticket, std::span<std::byte> into);
 
  private:
   struct Slot {
     InternalBuffer buffer;
-    uint64_t bytes = 0;
+    uint64_t asked = 0, bytes = 0;  ///< bytes: as mapped
     wgpu::Future mapped;
     bool ok = false;
   };

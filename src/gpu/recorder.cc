@@ -142,8 +142,17 @@ void Device::copy(Binding from, Binding to) {
                           "equal sizes, multiples of 4");
   }
   if (from.size == 0) return;
-  impl_->open_encoder().CopyBufferToBuffer(from.buffer->impl().handle, from.offset,
-                                           to.buffer->impl().handle, to.offset, to.size);
+  wgpu::CommandEncoder& commands = impl_->open_encoder();
+  const wgpu::Buffer &source = from.buffer->impl().handle, &target = to.buffer->impl().handle;
+  if (from.buffer != to.buffer) {
+    commands.CopyBufferToBuffer(source, from.offset, target, to.offset, to.size);
+    return;
+  }
+  // WebGPU copies between two buffers only.
+  const InternalBuffer between(*impl_->core, "copy", from.size,
+                               wgpu::BufferUsage::CopySrc | wgpu::BufferUsage::CopyDst);
+  commands.CopyBufferToBuffer(source, from.offset, between.handle(), 0, from.size);
+  commands.CopyBufferToBuffer(between.handle(), 0, target, to.offset, to.size);
 }
 
 void Device::fill_zero(Binding range) {
@@ -184,7 +193,7 @@ uint64_t Device::Impl::start_read(const Binding& from) {
   core->check();
   const uint64_t bytes = round_up_4(from.size);
   check_range("read", {from.buffer, from.offset, bytes}, 4);
-  const Readback::Target target = readback.open(*core, std::max<uint64_t>(4, bytes));
+  const Readback::Target target = readback.open(*core, from.size);
   wgpu::CommandEncoder& commands = open_encoder();
   if (bytes > 0) {
     commands.CopyBufferToBuffer(from.buffer->impl().handle, from.offset, *target.buffer, 0, bytes);

@@ -1,12 +1,10 @@
 #include "gpu/stderr_filter.h"
 
+#include <cstdio>
+
 #ifdef __linux__
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include <cstdio>
-#include <string>
-#include <string_view>
 #endif
 
 namespace wgrad::gpu {
@@ -43,25 +41,35 @@ StderrFilter::StderrFilter() {
   if (saved_ >= 0) dup2(captured_, STDERR_FILENO);
 }
 
-StderrFilter::~StderrFilter() {
+std::string StderrFilter::finish() {
+  std::string kept;
   if (saved_ >= 0) {
     std::fflush(stderr);
     dup2(saved_, STDERR_FILENO);
     close(saved_);
-    std::string text = contents(captured_);
+    saved_ = -1;
+    const std::string text = contents(captured_);
     for (size_t begin = 0; begin < text.size();) {
       size_t end = text.find('\n', begin);
       end = end == std::string::npos ? text.size() : end + 1;
-      std::string_view line(text.data() + begin, end - begin);
-      if (!harmless(line)) std::fwrite(line.data(), 1, line.size(), stderr);
+      const std::string_view line(text.data() + begin, end - begin);
+      if (!harmless(line)) kept += line;
       begin = end;
     }
   }
   if (captured_ >= 0) close(captured_);
+  captured_ = -1;
+  return kept;
 }
 #else
 StderrFilter::StderrFilter() = default;
-StderrFilter::~StderrFilter() = default;
+std::string StderrFilter::finish() { return {}; }
 #endif
+
+StderrFilter::~StderrFilter() { pass_on(finish()); }
+
+void StderrFilter::pass_on(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+}
 
 }  // namespace wgrad::gpu

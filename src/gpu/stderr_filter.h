@@ -1,14 +1,22 @@
 #pragma once
 
+#include <string>
+#include <string_view>
+
 namespace wgrad::gpu {
 
-/// While alive, holds back what native code writes to the standard error stream; at the end passes
-/// it on without the lines known to be harmless. Dawn and the drivers write there directly while
-/// adapters are looked up, and offer no other way to take their messages.
+/// While alive, holds back what native code writes to the standard error stream. Dawn and the
+/// drivers write there directly while adapters are looked up and a device is made, and offer no
+/// other way to take their messages.
 class StderrFilter {
  public:
   StderrFilter();
   ~StderrFilter();
+  /// Ends it: what was written, without the lines known to be harmless.
+  std::string finish();
+  /// Writes it where it was meant to go.
+  static void pass_on(std::string_view text);
+
   StderrFilter(const StderrFilter&) = delete;
   StderrFilter& operator=(const StderrFilter&) = delete;
 
