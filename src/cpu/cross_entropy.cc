@@ -1,5 +1,7 @@
 #include "cpu/cross_entropy.h"
 
+#include <cmath>
+
 #include "cpu/instantiate.h"
 #include "cpu/parallel.h"
 #include "cpu/row_sums.h"
@@ -7,15 +9,34 @@
 namespace wgrad::cpu {
 namespace {
 
+/// log(1 + x), also where x is small.
+template <class T>
+WGRAD_INLINE T log_one_plus(const T& x) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return std::log1p(x);
+  } else {
+    return std::log(T(1) + x);
+  }
+}
+
 /// loss = (max - logit) + log(sum): neither term is negative, and no digits are lost to the size of
-/// the logits as they would be in lse - logit.
+/// the logits as they would be in lse - logit. The label's own exponential stays out of the f32
+/// sums: it is 1 where the model is sure, and the loss is then what all the others come to.
 template <class T>
 WGRAD_INLINE void forward_row(const T* logits, int32_t label, T* loss, T* logsumexp,
                               int64_t vocab) {
   const T max = row_max(logits, vocab);
-  const Sum<T> log_sum = std::log(sum_exp(logits, vocab, max));
+  if (!label_counts(label, vocab)) {
+    *logsumexp = T(Sum<T>(max) + std::log(sum_exp(logits, vocab, max)));
+    *loss = T(0);
+    return;
+  }
+  const Sum<T> others =
+      sum_exp(logits, label, max) + sum_exp(logits + label + 1, vocab - label - 1, max);
+  const Sum<T> below_max = Sum<T>(max) - Sum<T>(logits[label]);
+  const Sum<T> log_sum = log_one_plus(others + (std::exp(-below_max) - Sum<T>(1)));
   *logsumexp = T(Sum<T>(max) + log_sum);
-  *loss = label_counts(label, vocab) ? T((Sum<T>(max) - Sum<T>(logits[label])) + log_sum) : T(0);
+  *loss = T(below_max + log_sum);
 }
 
 template <class T>

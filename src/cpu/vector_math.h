@@ -38,8 +38,8 @@ WGRAD_INLINE float exp_f32(float x) {
   p = p * r + 0.5f;
   p = p * r + 1.0f;
   p = p * r + 1.0f;
-  const int32_t exponent = (std::bit_cast<int32_t>(shifted) - 0x4B400000) << 23;
-  const float value = std::bit_cast<float>(std::bit_cast<int32_t>(p) + exponent);
+  const uint32_t exponent = (std::bit_cast<uint32_t>(shifted) - 0x4B400000u) << 23;
+  const float value = std::bit_cast<float>(std::bit_cast<uint32_t>(p) + exponent);
   return x > kLowest ? value : 0.0f;
 }
 
