@@ -22,8 +22,9 @@ class JsonLines {
   JsonLines& operator=(JsonLines&&) noexcept;
   ~JsonLines();
 
-  /// Reads the next row, its keys in the file's order; false at the end. A bad row is an input error "FILE:LINE:COLUMN: ...";
-  /// the call after that goes on with the row that follows, where one can be found.
+  /// Reads the next row, its keys in the file's order; false at the end. A bad row is an input
+  /// error "FILE:LINE:COLUMN: ..."; the call after that goes on with the row that follows, where
+  /// one can be found.
   bool next(nlohmann::ordered_json& row);
 
   /// Where the last row (or the last error) began: "FILE:LINE".
