@@ -1,0 +1,272 @@
+#include "ops/linear.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cpu/bias.h"
+#include "cpu/matmul.h"
+#include "cpu/nf4.h"
+#include "ops/column_sums.h"
+#include "ops/f16_blocks.h"
+#include "ops/launch.h"
+#include "ops/matmul.h"
+#include "ops/matmul_f16.h"
+#include "ops/matmul_f32.h"
+#include "ops/matvec.h"
+#include "ops/nf4.h"
+#include "ops/window.h"
+#include "wgrad/error.h"
+
+namespace wgrad::ops {
+
+namespace {
+
+/// y[m, n] (+)= x W^T + bias (kNT), or y[m, n] (+)= x W (kNN).
+struct LinearCall {
+  MatmulOp op;
+  const Tensor& x;
+  const Weight& weight;
+  const Tensor& bias;
+  const Tensor& y;
+  bool accumulate;
+
+  int64_t m() const { return x.dim(0); }
+  int64_t n() const { return y.dim(1); }
+  int64_t k() const { return x.dim(1); }
+};
+
+void check(std::string_view function, const LinearCall& c) {
+  const Weight& w = c.weight;
+  const bool forward = c.op == MatmulOp::kNT;
+  const int64_t from = forward ? w.in_features : w.out_features;
+  const int64_t to = forward ? w.out_features : w.in_features;
+  if (!w) throw runtime_failure(function, "an empty weight", "expected one on the device");
+  expect_matrix(function, forward ? "x" : "grad_y", c.x, DType::kF32);
+  expect_tensor(function, forward ? "x" : "grad_y", c.x, DType::kF32, {c.m(), from});
+  expect_tensor(function, forward ? "y" : "grad_x", c.y, DType::kF32, {c.m(), to});
+  if (c.bias) expect_tensor(function, "bias", c.bias, DType::kF32, {to});
+}
+
+cpu::Nf4View nf4_view(const Weight& w) {
+  cpu::Nf4View v;
+  v.packed = w.data.data<uint8_t>();
+  v.absmax_codes = w.absmax_codes.data<uint8_t>();
+  v.dynamic_map = w.absmax_scales.data<float>();
+  v.nested_absmax = v.dynamic_map + 256;
+  v.offset = w.absmax_offset;
+  return v;
+}
+
+void run_cpu(const LinearCall& c) {
+  const auto op = c.op == MatmulOp::kNT ? cpu::MatmulOp::kNT : cpu::MatmulOp::kNN;
+  float* y = c.y.data<float>();
+  if (c.weight.format == WeightFormat::kNF4) {
+    cpu::matmul_nf4(op, c.m(), c.weight.out_features, c.weight.in_features, c.x.data<float>(),
+                    c.k(), nf4_view(c.weight), y, c.n(), 1.0f, c.accumulate);
+  } else {
+    cpu::matmul(op, c.m(), c.n(), c.k(), c.x.data<float>(), c.k(), c.weight.data.data<float>(),
+                c.weight.in_features, y, c.n(), 1.0f, c.accumulate);
+  }
+  if (c.bias) cpu::add_bias(y, c.bias.data<float>(), c.m(), c.n());
+}
+
+Product product_of(const LinearCall& c, const Tensor& w) {
+  Product p;
+  p.op = c.op;
+  p.m = c.m(), p.n = c.n(), p.k = c.k();
+  p.a = c.x, p.b = w, p.c = c.y, p.bias = c.bias;
+  p.lda = c.k(), p.ldb = c.weight.in_features, p.ldc = c.n();
+  p.accumulate = c.accumulate;
+  return p;
+}
+
+bool computes_f16(const Context& ctx) {
+  return ctx.compute() == ComputeType::kF16 && has_f16_product(ctx);
+}
+
+void run_f32(Context& ctx, const LinearCall& c) {
+  if (computes_f16(ctx) && c.m() > kMatvecRows) {
+    matmul_f16_gpu(ctx, c.op, c.m(), c.n(), c.k(), c.x, c.weight.data, c.y, c.bias,
+                   {.accumulate = c.accumulate});
+  } else {
+    product_f32(ctx, product_of(c, c.weight.data));
+  }
+}
+
+void run_f16(Context& ctx, const LinearCall& c) {
+  Product p = product_of(c, c.weight.data);
+  p.alpha = c.weight.scale;
+  product_f32(ctx, p);
+}
+
+MatvecCall matvec_call(const LinearCall& c, MatvecWeight format, int64_t begin, int64_t end) {
+  MatvecCall call;
+  call.weight = format;
+  call.m = c.m(), call.n = end - begin, call.k = c.k();
+  call.x = c.x, call.y = c.y;
+  if (c.bias) call.bias = c.bias.flat(begin, end - begin);
+  call.ldx = c.k(), call.ldy = c.n();
+  call.y_column = begin;
+  call.accumulate = c.accumulate;
+  return call;
+}
+
+bool fits_matvec(const LinearCall& c, MatvecWeight format) {
+  return c.op == MatmulOp::kNT && fits_matvec(matvec_call(c, format, 0, c.n()));
+}
+
+/// Rows of x, in parts whose packed form fits a binding, times the f16 blocks of a weight or of
+/// rows [row_begin, row_begin + rows) of it.
+void run_blocks(Context& ctx, const LinearCall& c, const Tensor& blocks, int64_t row_begin,
+                int64_t rows) {
+  F16Product p;
+  p.op = c.op;
+  p.b.blocks = blocks;
+  p.b.scale = c.weight.scale;
+  p.b.rows = rows;
+  p.b.columns = c.weight.in_features;
+  p.ldc = c.n();
+  p.accumulate = c.accumulate;
+  const bool forward = c.op == MatmulOp::kNT;
+  p.n = forward ? rows : c.n();
+  p.k = forward ? c.k() : rows;
+  if (forward) {
+    p.c_column = row_begin;
+    if (c.bias) p.bias = c.bias.flat(row_begin, rows);
+  } else {
+    p.a_column = row_begin;
+    p.accumulate = c.accumulate || row_begin > 0;
+  }
+  const int64_t step = f16_rows_at_once(ctx, c.k());
+  for (int64_t begin = 0; begin < c.m(); begin += step) {
+    const int64_t end = std::min(c.m(), begin + step);
+    p.m = end - begin;
+    p.a = pack_f16_rows(ctx, c.x.rows(begin, end), p.m, c.k());
+    p.c = c.y.rows(begin, end);
+    product_f16(ctx, p);
+  }
+}
+
+void run_f16_blocks(Context& ctx, const LinearCall& c) {
+  const Weight& w = c.weight;
+  if (!fits_matvec(c, MatvecWeight::kF16Blocks)) {
+    run_blocks(ctx, c, w.data, 0, w.out_features);
+    return;
+  }
+  const int64_t step = f16_rows_at_once(ctx, w.in_features);
+  for (int64_t begin = 0; begin < w.out_features; begin += step) {
+    const int64_t end = std::min(w.out_features, begin + step);
+    MatvecCall call = matvec_call(c, MatvecWeight::kF16Blocks, begin, end);
+    call.w = w.data.flat(f16_blocks_size(begin, w.in_features),
+                         f16_blocks_size(end - begin, w.in_features));
+    call.w_stride = f16_padded(w.in_features) / 16;
+    call.alpha = w.scale;
+    run_matvec(ctx, call);
+  }
+}
+
+void run_nf4_matvec(Context& ctx, const LinearCall& c) {
+  const Weight& w = c.weight;
+  for_row_parts(ctx, "linear", w.out_features, w.in_features / 2, [&](int64_t begin, int64_t end) {
+    const Nf4Window codes = nf4_window(w, begin, end - begin);
+    MatvecCall call = matvec_call(c, MatvecWeight::kNF4, begin, end);
+    call.w = codes.tensor;
+    call.w_offset = (begin * w.in_features - codes.origin) / 8;
+    call.w_stride = w.in_features / 8;
+    call.origin = codes.origin;
+    call.absmax_codes = w.absmax_codes;
+    call.absmax_scales = w.absmax_scales;
+    call.absmax_offset = w.absmax_offset;
+    run_matvec(ctx, call);
+  });
+}
+
+/// NF4 weights are decoded a group of rows at a time into scratch of bounded size.
+void run_nf4(Context& ctx, const LinearCall& c) {
+  constexpr int64_t kScratchBytes = int64_t{64} << 20;
+  const Weight& w = c.weight;
+  if (fits_matvec(c, MatvecWeight::kNF4)) return run_nf4_matvec(ctx, c);
+  const bool f16 = computes_f16(ctx) && w.in_features % 8 == 0;
+  const int64_t row_bytes = f16 ? f16_padded(w.in_features) * 2 : w.in_features * 4;
+  const int64_t within = rows_per_binding(ctx, "linear", w.out_features, row_bytes, 256);
+  const int64_t wanted = std::max<int64_t>(kScratchBytes / row_bytes / 256 * 256, 256);
+  const int64_t step = std::min({within, wanted, w.out_features});
+  const Tensor scratch =
+      f16 ? ctx.allocate({f16_blocks_size(step, w.in_features)}, DType::kF16, "scratch/nf4")
+          : ctx.allocate({step, w.in_features}, DType::kF32, "scratch/nf4");
+  for (int64_t begin = 0; begin < w.out_features; begin += step) {
+    const int64_t rows = std::min(step, w.out_features - begin);
+    if (f16) {
+      nf4_dequantise_blocks(ctx, w, begin, rows, scratch);
+      run_blocks(ctx, c, scratch.flat(0, f16_blocks_size(rows, w.in_features)), begin, rows);
+      continue;
+    }
+    nf4_dequantise_rows(ctx, w, begin, scratch.rows(0, rows));
+    Product p = product_of(c, scratch.rows(0, rows));
+    if (c.op == MatmulOp::kNT) {
+      p.n = rows;
+      p.c_column = begin;
+      if (c.bias) p.bias = c.bias.flat(begin, rows);
+    } else {
+      p.k = rows;
+      p.a_column = begin;
+      p.accumulate = c.accumulate || begin > 0;
+    }
+    product_f32(ctx, p);
+  }
+}
+
+void run(Context& ctx, std::string_view function, const LinearCall& c) {
+  check(function, c);
+  if (c.m() == 0) return;
+  if (ctx.kind() == DeviceKind::kCpu) return run_cpu(c);
+  if (ctx.modelled() == DeviceKind::kCpu) return;
+  switch (c.weight.format) {
+    case WeightFormat::kF32:
+      return run_f32(ctx, c);
+    case WeightFormat::kF16:
+      return run_f16(ctx, c);
+    case WeightFormat::kF16Blocks:
+      return run_f16_blocks(ctx, c);
+    case WeightFormat::kNF4:
+      return run_nf4(ctx, c);
+  }
+}
+
+}  // namespace
+
+void linear_forward(Context& ctx, const Tensor& x, const Weight& weight, const Tensor& bias,
+                    const Tensor& y, bool accumulate) {
+  run(ctx, "linear_forward", {MatmulOp::kNT, x, weight, bias, y, accumulate});
+}
+
+void linear_backward_input(Context& ctx, const Tensor& grad_y, const Weight& weight,
+                           const Tensor& grad_x, bool accumulate) {
+  run(ctx, "linear_backward_input", {MatmulOp::kNN, grad_y, weight, Tensor(), grad_x, accumulate});
+}
+
+void linear_backward_weight(Context& ctx, const Tensor& grad_y, const Tensor& x,
+                            const Tensor& grad_w) {
+  const MatmulOptions options{.accumulate = true};
+  if (ctx.compute() == ComputeType::kF16) {
+    matmul_f16(ctx, MatmulOp::kTN, grad_y, x, grad_w, options);
+  } else {
+    matmul(ctx, MatmulOp::kTN, grad_y, x, grad_w, options);
+  }
+}
+
+void bias_backward(Context& ctx, const Tensor& grad_y, const Tensor& grad_bias) {
+  expect_matrix("bias_backward", "grad_y", grad_y, DType::kF32);
+  const int64_t rows = grad_y.dim(0), n = grad_y.dim(1);
+  expect_tensor("bias_backward", "grad_bias", grad_bias, DType::kF32, {n});
+  if (rows == 0 || n == 0) return;
+  if (ctx.kind() == DeviceKind::kCpu) {
+    cpu::bias_backward(grad_y.data<float>(), grad_bias.data<float>(), rows, n);
+    return;
+  }
+  if (ctx.modelled() == DeviceKind::kCpu) return;
+  add_column_sums(ctx, grad_y, grad_bias);
+}
+
+}  // namespace wgrad::ops

@@ -1,0 +1,183 @@
+#include "ops/matmul_f16.h"
+
+#include <algorithm>
+
+#include "ops/f16_blocks.h"
+#include "ops/gemm_source.h"
+#include "ops/launch.h"
+#include "ops/window.h"
+
+namespace wgrad::ops {
+
+namespace {
+
+/// The large block reuses most; fewer than about a hundred of them leave a large device idle.
+GemmKernel choose_block(const Context& ctx, MatmulOp op, int64_t m, int64_t n) {
+  constexpr int64_t kEnoughBlocks = 96;
+  GemmKernel kernel;
+  kernel.op = op;
+  const bool fits = kernel.workgroup_bytes() <= static_cast<int>(ctx.limits().max_workgroup_memory);
+  if (fits && ceil_div(m, 256) * ceil_div(n, 128) >= kEnoughBlocks) return kernel;
+  kernel.ring = false;
+  if (ceil_div(m, 128) * ceil_div(n, 128) >= 2 * kEnoughBlocks) {
+    kernel.bm = 128, kernel.bn = 128;
+  } else if (m > 64) {
+    kernel.bm = 128, kernel.bn = 64, kernel.wn = 32;
+  } else {
+    kernel.bm = 64, kernel.bn = 64, kernel.wm = 32, kernel.wn = 32;
+  }
+  return kernel;
+}
+
+/// Blocks of 16 of an operand along the output.
+int64_t blocks_along_output(const F16Operand& operand, bool reduction_along_columns) {
+  const int64_t columns = f16_padded(operand.columns);
+  return (reduction_along_columns ? operand.blocks.size() / columns : columns) / 16;
+}
+
+/// One product whose bindings are all within the limit; what it takes of A begins at `a_column`.
+void run(Context& ctx, const F16Product& p, int64_t a_column) {
+  GemmKernel kernel = choose_block(ctx, p.op, p.m, p.n);
+  const Window c = window(p.c);
+  const Window bias = window(p.bias);
+  const Window b_scales = window(p.b.scales);
+
+  GemmParams params{};
+  params.m = static_cast<uint32_t>(p.m);
+  params.n = static_cast<uint32_t>(p.n);
+  params.tiles_m = static_cast<uint32_t>(ceil_div(p.m, kernel.bm));
+  params.tiles_n = static_cast<uint32_t>(ceil_div(p.n, kernel.bn));
+  params.ldc = static_cast<uint32_t>(p.ldc);
+  params.c_offset = c.offset + static_cast<uint32_t>(p.c_column);
+  params.bias_offset = bias.offset;
+  params.accumulate = p.accumulate ? 1 : 0;
+  params.chunks = static_cast<uint32_t>(f16_padded(p.k) / 32);
+  params.a_blocks = static_cast<uint32_t>(blocks_along_output(p.a, p.op != MatmulOp::kTN) -
+                                          (p.op == MatmulOp::kTN ? a_column / 16 : 0));
+  params.b_blocks = static_cast<uint32_t>(blocks_along_output(p.b, p.op == MatmulOp::kNT));
+  params.factor = p.alpha * p.b.scale;
+  params.a_offset = static_cast<uint32_t>(a_column / 16 * 64);
+  params.b_scale_offset = b_scales.offset;
+
+  kernel.a_columns = f16_padded(p.a.columns);
+  kernel.b_columns = f16_padded(p.b.columns);
+  kernel.chunks = p.op == MatmulOp::kTN ? 0 : params.chunks;
+  kernel.clamp_a = params.a_blocks < params.tiles_m * (kernel.bm / 16);
+  kernel.clamp_b = params.b_blocks < params.tiles_n * (kernel.bn / 16);
+  kernel.a_scale_per_row = p.a.per_row;
+  kernel.b_scale = !p.b.scales   ? GemmKernel::ScaleB::kNone
+                   : p.b.per_row ? GemmKernel::ScaleB::kPerColumn
+                                 : GemmKernel::ScaleB::kOne;
+  kernel.bias = static_cast<bool>(p.bias);
+  kernel.store_vec4 = p.n % 4 == 0 && p.ldc % 4 == 0 && params.c_offset % 4 == 0;
+
+  const gpu::KernelSpec& spec = gemm_kernel_spec(kernel);
+  const auto workgroups = groups(int64_t{params.tiles_m} * params.tiles_n);
+  const Argument a = in(p.a.blocks), b = in(p.b.blocks), a_scales = in(p.a.scales);
+  if (p.b.scales && p.bias) {
+    launch(ctx, spec, {a, b, a_scales, in(b_scales.tensor), in(bias.tensor), out(c.tensor)}, params,
+           workgroups);
+  } else if (p.b.scales) {
+    launch(ctx, spec, {a, b, a_scales, in(b_scales.tensor), out(c.tensor)}, params, workgroups);
+  } else if (p.bias) {
+    launch(ctx, spec, {a, b, a_scales, in(bias.tensor), out(c.tensor)}, params, workgroups);
+  } else {
+    launch(ctx, spec, {a, b, a_scales, out(c.tensor)}, params, workgroups);
+  }
+}
+
+/// Rows [begin, begin + rows) of an operand, begin a multiple of 64.
+F16Operand rows_of(const F16Operand& operand, int64_t begin, int64_t rows) {
+  F16Operand part = operand;
+  const int64_t first = f16_blocks_size(begin, operand.columns);
+  // What lies beyond the rows is read by the last tile and not used.
+  const int64_t tile_rows = ceil_div(rows, kF16TileRows) * kF16TileRows;
+  const int64_t wanted = f16_blocks_size(tile_rows, operand.columns);
+  part.blocks = operand.blocks.flat(first, std::min(operand.blocks.size() - first, wanted));
+  part.rows = rows;
+  if (operand.per_row) part.scales = operand.scales.flat(begin, rows);
+  return part;
+}
+
+template <typename Part>
+void in_parts(int64_t n, int64_t at_most, const Part& part) {
+  for (int64_t begin = 0; begin < n; begin += at_most) part(begin, std::min(n, begin + at_most));
+}
+
+}  // namespace
+
+bool has_f16_product(const Context& ctx) {
+  const gpu::Features& f = ctx.features();
+  return ctx.modelled() == DeviceKind::kGpu && f.subgroup_matrix_f16 && f.subgroup_min_size == 32 &&
+         f.subgroup_max_size == 32;
+}
+
+int64_t f16_rows_at_once(const Context& ctx, int64_t columns) {
+  return rows_per_binding(ctx, "matmul_f16", int64_t{1} << 40, f16_padded(columns) * 2,
+                          kF16TileRows);
+}
+
+void product_f16(Context& ctx, const F16Product& p) {
+  const int64_t m_step = rows_per_binding(ctx, "matmul_f16", p.m, p.ldc * 4);
+  const int64_t b_rows = f16_rows_at_once(ctx, p.b.columns);
+  const int64_t n_step = p.op == MatmulOp::kNT ? b_rows : p.n;
+  const int64_t k_step = p.op == MatmulOp::kNN ? b_rows : p.k;
+  in_parts(p.m, m_step, [&](int64_t m0, int64_t m1) {
+    in_parts(p.n, n_step, [&](int64_t n0, int64_t n1) {
+      in_parts(p.k, k_step, [&](int64_t k0, int64_t k1) {
+        F16Product part = p;
+        part.m = m1 - m0;
+        part.n = n1 - n0;
+        part.k = k1 - k0;
+        if (p.op != MatmulOp::kTN) part.a = rows_of(p.a, m0, part.m);
+        if (p.op == MatmulOp::kNT) part.b = rows_of(p.b, n0, part.n);
+        if (p.op == MatmulOp::kNN) part.b = rows_of(p.b, k0, part.k);
+        const int64_t first = m0 * p.ldc;
+        part.c = p.c.flat(first, std::min(part.m * p.ldc, p.c.size() - first));
+        part.c_column += n0;
+        if (p.bias) part.bias = k0 == 0 ? p.bias.flat(n0, part.n) : Tensor();
+        part.accumulate = p.accumulate || k0 > 0;
+        run(ctx, part, p.op == MatmulOp::kTN ? m0 : p.a_column + k0);
+      });
+    });
+  });
+}
+
+void matmul_f16_gpu(Context& ctx, MatmulOp op, int64_t m, int64_t n, int64_t k, const Tensor& a,
+                    const Tensor& b, const Tensor& c, const Tensor& bias,
+                    const MatmulOptions& options) {
+  F16Product p;
+  p.op = op;
+  p.n = n;
+  p.ldc = n;
+  p.alpha = options.alpha;
+  p.accumulate = options.accumulate;
+  if (op == MatmulOp::kTN) {
+    p.m = m;
+    p.c = c;
+    p.bias = bias;
+    const Tensor a_scale = amax_scale(ctx, a), b_scale = amax_scale(ctx, b);
+    const int64_t step = std::min(f16_rows_at_once(ctx, m), f16_rows_at_once(ctx, n));
+    in_parts(k, step, [&](int64_t k0, int64_t k1) {
+      p.k = k1 - k0;
+      p.a = pack_f16_scaled(ctx, a.rows(k0, k1), p.k, m, a_scale);
+      p.b = pack_f16_scaled(ctx, b.rows(k0, k1), p.k, n, b_scale);
+      product_f16(ctx, p);
+      p.accumulate = true;
+      p.bias = Tensor();
+    });
+    return;
+  }
+  p.k = k;
+  p.bias = bias;
+  p.b = op == MatmulOp::kNT ? pack_f16_rows(ctx, b, n, k)
+                            : pack_f16_scaled(ctx, b, k, n, amax_scale(ctx, b));
+  in_parts(m, f16_rows_at_once(ctx, k), [&](int64_t m0, int64_t m1) {
+    p.m = m1 - m0;
+    p.a = pack_f16_rows(ctx, a.rows(m0, m1), p.m, k);
+    p.c = c.rows(m0, m1);
+    product_f16(ctx, p);
+  });
+}
+
+}  // namespace wgrad::ops

@@ -1,0 +1,169 @@
+#include "ops/nf4.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "cpu/nf4.h"
+#include "ops/f16_blocks.h"
+#include "ops/launch.h"
+#include "ops/nf4_source.h"
+#include "ops/window.h"
+
+namespace wgrad::ops {
+
+namespace {
+
+/// Layout shared by the two kernels of nf4.wgsl.
+struct Nf4Params {
+  uint32_t units;   // of 8 elements, the last may be partial; blocks: per row
+  uint32_t count;   // elements; blocks: rows
+  uint32_t first;   // of the wanted elements, in units after the binding's start
+  uint32_t origin;  // of the binding, in units
+  uint32_t out_offset, column_blocks, row_blocks;
+  float absmax_offset, factor;
+  uint32_t unused[3];
+};
+static_assert(sizeof(Nf4Params) == 48);
+
+gpu::KernelSpec nf4_spec(std::string_view entry_point) {
+  static const std::string prelude = [] {
+    WgslWriter w;
+    w.line("@group(0) @binding(0) var<storage, read> codes: array<u32>;");
+    w.line("@group(0) @binding(1) var<storage, read> absmax_codes: array<u32>;");
+    w.line("@group(0) @binding(2) var<storage, read> absmax_scales: array<f32>;");
+    write_nf4_functions(w);
+    return w.take();
+  }();
+  gpu::KernelSpec spec;
+  spec.source = "nf4";
+  spec.entry_point = entry_point;
+  spec.prelude = prelude;
+  return spec;
+}
+
+cpu::Nf4View view(const Weight& w) {
+  cpu::Nf4View v;
+  v.packed = w.data.data<uint8_t>();
+  v.absmax_codes = w.absmax_codes.data<uint8_t>();
+  v.dynamic_map = w.absmax_scales.data<float>();
+  v.nested_absmax = v.dynamic_map + 256;
+  v.offset = w.absmax_offset;
+  return v;
+}
+
+/// The power of two that brings magnitudes up to `largest` into [2^14, 2^15) by division.
+float f16_divisor(float largest) {
+  if (!(largest > 0.0f)) return 1.0f;
+  return std::ldexp(1.0f, std::clamp(std::ilogb(largest), -112, 127) - 14);
+}
+
+}  // namespace
+
+Weight load_nf4_weight(Context& ctx, std::string name, int64_t out_features, int64_t in_features,
+                       const RowReader& read_rows) {
+  Weight w;
+  w.format = WeightFormat::kNF4;
+  w.out_features = out_features;
+  w.in_features = in_features;
+  w.name = std::move(name);
+  const int64_t n = out_features * in_features;
+  const int64_t blocks = cpu::nf4_blocks(n), nested = cpu::nf4_nested_blocks(n);
+  const std::string label = "weights/" + w.name;
+  // Uploads are whole words.
+  w.data = ctx.allocate({ceil_div(cpu::nf4_packed_bytes(n), 4) * 4}, DType::kU8, label);
+  w.absmax_codes = ctx.allocate({ceil_div(blocks, 4) * 4}, DType::kU8, label);
+  w.absmax_scales = ctx.allocate({256 + nested}, DType::kF32, label);
+  if (ctx.kind() == DeviceKind::kPlan) return w;
+
+  // Groups of 512 rows are whole blocks of 64 and start at multiples of 256 packed bytes.
+  constexpr int64_t kRows = 512;
+  std::vector<float> absmax(static_cast<size_t>(blocks));
+  std::vector<float> rows;
+  std::vector<uint8_t> packed;
+  for (int64_t begin = 0; begin < out_features; begin += kRows) {
+    const int64_t end = std::min(out_features, begin + kRows), count = (end - begin) * in_features;
+    rows.resize(static_cast<size_t>(count));
+    packed.assign(static_cast<size_t>(ceil_div(cpu::nf4_packed_bytes(count), 4) * 4), 0);
+    read_rows(begin, end, rows);
+    cpu::quantise_nf4(rows.data(), count, packed.data(), absmax.data() + begin * in_features / 64);
+    ctx.upload(w.data.flat(begin * in_features / 2, static_cast<int64_t>(packed.size())),
+               std::span<const uint8_t>(packed));
+  }
+  std::vector<uint8_t> codes(static_cast<size_t>(w.absmax_codes.size()));
+  std::vector<float> scales(cpu::nf4_dynamic_map().begin(), cpu::nf4_dynamic_map().end());
+  scales.resize(static_cast<size_t>(256 + nested));
+  w.absmax_offset = cpu::nf4_absmax_offset(absmax.data(), blocks);
+  cpu::quantise_nf4_absmax(absmax.data(), blocks, w.absmax_offset, codes.data(),
+                           scales.data() + 256);
+  ctx.upload(w.absmax_codes, std::span<const uint8_t>(codes));
+  ctx.upload(w.absmax_scales, std::span<const float>(scales));
+  cpu::Nf4View restored;
+  restored.absmax_codes = codes.data();
+  restored.nested_absmax = scales.data() + 256;
+  restored.offset = w.absmax_offset;
+  float largest = 0.0f;
+  for (int64_t b = 0; b < blocks; ++b) {
+    largest = std::max(largest, std::abs(cpu::nf4_block_absmax(restored, b)));
+  }
+  w.scale = f16_divisor(largest);
+  return w;
+}
+
+Nf4Window nf4_window(const Weight& weight, int64_t row_begin, int64_t rows) {
+  const int64_t first_byte = row_begin * weight.in_features / 2;
+  const int64_t start = first_byte / 256 * 256;
+  const int64_t end = cpu::nf4_packed_bytes((row_begin + rows) * weight.in_features);
+  return {weight.data.flat(start, end - start), start * 2};
+}
+
+void nf4_dequantise_rows(Context& ctx, const Weight& weight, int64_t row_begin,
+                         const Tensor& out_rows) {
+  const int64_t count = out_rows.size(), first = row_begin * weight.in_features;
+  if (ctx.kind() == DeviceKind::kCpu) {
+    cpu::dequantise_nf4(view(weight), first, count, out_rows.data<float>());
+    return;
+  }
+  if (ctx.modelled() == DeviceKind::kCpu) return;
+  const Nf4Window from = nf4_window(weight, row_begin, out_rows.dim(0));
+  const Window to = window(out_rows);
+  Nf4Params p{};
+  p.count = static_cast<uint32_t>(count);
+  p.first = static_cast<uint32_t>(first - from.origin);
+  p.origin = static_cast<uint32_t>(from.origin / 8);
+  // The first unit may begin before the first wanted element.
+  p.units = static_cast<uint32_t>(ceil_div(p.first % 8 + count, 8));
+  p.out_offset = to.offset;
+  p.absmax_offset = weight.absmax_offset;
+  launch(ctx, nf4_spec("dequantise"),
+         {in(from.tensor), in(weight.absmax_codes), in(weight.absmax_scales), out(to.tensor)}, p,
+         invocations(p.units));
+}
+
+void nf4_dequantise(Context& ctx, const Weight& weight, const Tensor& whole) {
+  for_row_parts(ctx, "nf4_dequantise", weight.out_features, weight.in_features * 4,
+                [&](int64_t begin, int64_t end) {
+                  nf4_dequantise_rows(ctx, weight, begin, whole.rows(begin, end));
+                });
+}
+
+void nf4_dequantise_blocks(Context& ctx, const Weight& weight, int64_t row_begin, int64_t rows,
+                           const Tensor& blocks) {
+  if (ctx.modelled() == DeviceKind::kCpu) return;
+  const Nf4Window from = nf4_window(weight, row_begin, rows);
+  Nf4Params p{};
+  p.units = static_cast<uint32_t>(weight.in_features / 8);
+  p.count = static_cast<uint32_t>(rows);
+  p.first = static_cast<uint32_t>((row_begin * weight.in_features - from.origin) / 8);
+  p.origin = static_cast<uint32_t>(from.origin / 8);
+  p.column_blocks = static_cast<uint32_t>(f16_padded(weight.in_features) / 16);
+  p.row_blocks = static_cast<uint32_t>(f16_padded(rows) / 16);
+  p.absmax_offset = weight.absmax_offset;
+  p.factor = 1.0f / weight.scale;
+  launch(ctx, nf4_spec("dequantise_blocks"),
+         {in(from.tensor), in(weight.absmax_codes), in(weight.absmax_scales),
+          out(blocks.flat(0, f16_blocks_size(rows, weight.in_features)))},
+         p, groups(p.row_blocks));
+}
+
+}  // namespace wgrad::ops

@@ -1,0 +1,31 @@
+#pragma once
+
+#include "ops/context.h"
+#include "ops/linear.h"
+#include "ops/tensor.h"
+
+namespace wgrad::ops {
+
+/// Quantises rows as they come: NF4 codes packed as bitsandbytes does, absmax double-quantised.
+Weight load_nf4_weight(Context& ctx, std::string name, int64_t out_features, int64_t in_features,
+                       const RowReader& read_rows);
+
+/// Rows [row_begin, row_begin + out.dim(0)) of a kNF4 weight as f32 [rows, in_features]; within
+/// 1e-6 of bitsandbytes' values. Equal to cpu::dequantise_nf4.
+void nf4_dequantise_rows(Context& ctx, const Weight& weight, int64_t row_begin, const Tensor& out);
+/// The whole weight: out f32 [out_features, in_features].
+void nf4_dequantise(Context& ctx, const Weight& weight, const Tensor& out);
+/// The rows as f16 blocks (ops/f16_blocks.h) of value / weight.scale; in_features is a multiple of
+/// 8 and `row_begin` of 32. Sets f16_blocks_size(rows, in_features) halves.
+void nf4_dequantise_blocks(Context& ctx, const Weight& weight, int64_t row_begin, int64_t rows,
+                           const Tensor& blocks);
+
+/// The packed codes of rows from `row_begin` as a kernel reads them: `tensor` starts at a multiple
+/// of 256 bytes, its first element is number `origin` of the weight (a multiple of 8).
+struct Nf4Window {
+  Tensor tensor;
+  int64_t origin = 0;
+};
+Nf4Window nf4_window(const Weight& weight, int64_t row_begin, int64_t rows);
+
+}  // namespace wgrad::ops

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+
+#include "ops/tensor.h"
+
+namespace wgrad::ops {
+
+/// A tensor as a kernel sees it: a binding must start at a multiple of 256 bytes, so `tensor`
+/// starts at the one at or before the asked-for view, whose first element is `offset` elements
+/// further.
+struct Window {
+  Tensor tensor;
+  uint32_t offset = 0;
+};
+
+inline Window window(const Tensor& view) {
+  if (!view) return {};
+  const int64_t before = view.byte_offset() % 256 / dtype_size(view.dtype());
+  return {Tensor(view.storage(), view.byte_offset() - view.byte_offset() % 256,
+                 {view.size() + before}, view.dtype()),
+          static_cast<uint32_t>(before)};
+}
+
+}  // namespace wgrad::ops
