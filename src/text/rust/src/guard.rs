@@ -17,7 +17,7 @@ use std::time::Duration;
 const UNLIMITED: usize = usize::MAX;
 /// Tried in this order: dropping or printing a deeply nested value recurses, and only pages that
 /// are touched cost memory.
-const STACK_SIZES: [usize; 3] = [512 << 20, 64 << 20, 8 << 20];
+const STACK_SIZES: [usize; 2] = [512 << 20, 64 << 20];
 
 thread_local! {
     static LEFT: Cell<usize> = const { Cell::new(UNLIMITED) };

@@ -26,12 +26,17 @@ impl<T> Buffer<T> {
     fn new(values: Vec<T>) -> Buffer<T> {
         let values = values.into_boxed_slice();
         let size = values.len();
-        Buffer { data: Box::into_raw(values).cast(), size }
+        Buffer {
+            data: Box::into_raw(values).cast(),
+            size,
+        }
     }
 
     unsafe fn release(self) {
         if !self.data.is_null() {
-            drop(Box::from_raw(ptr::slice_from_raw_parts_mut(self.data, self.size)));
+            drop(Box::from_raw(ptr::slice_from_raw_parts_mut(
+                self.data, self.size,
+            )));
         }
     }
 }
@@ -104,7 +109,9 @@ pub unsafe extern "C" fn wgrad_tokenizer_new(
     error: *mut Buffer<u8>,
 ) -> i32 {
     let work = || Tokenizer::from_json(input(data, size));
-    finish(error, work, |tokenizer| out.write(Box::into_raw(Box::new(tokenizer))))
+    finish(error, work, |tokenizer| {
+        out.write(Box::into_raw(Box::new(tokenizer)))
+    })
 }
 
 /// # Safety
@@ -131,7 +138,10 @@ pub unsafe extern "C" fn wgrad_tokenizer_encode(
     let work = || (*tokenizer).encode(text(data, size)?, add_special_tokens);
     finish(error, work, |(found, places)| {
         ids.write(Buffer::new(found));
-        let flat = places.into_iter().flat_map(|(start, end)| [start, end]).collect();
+        let flat = places
+            .into_iter()
+            .flat_map(|(start, end)| [start, end])
+            .collect();
         offsets.write(Buffer::new(flat));
     })
 }
@@ -207,7 +217,11 @@ pub unsafe extern "C" fn wgrad_tokenizer_added_tokens(
     out: *mut Buffer<u8>,
     error: *mut Buffer<u8>,
 ) -> i32 {
-    finish(error, || Ok((*tokenizer).added_tokens()), |list| out.write(list.into()))
+    finish(
+        error,
+        || Ok((*tokenizer).added_tokens()),
+        |list| out.write(list.into()),
+    )
 }
 
 /// # Safety
@@ -220,7 +234,9 @@ pub unsafe extern "C" fn wgrad_template_new(
     error: *mut Buffer<u8>,
 ) -> i32 {
     let work = || Template::new(text(data, size)?);
-    finish(error, work, |template| out.write(Box::into_raw(Box::new(template))))
+    finish(error, work, |template| {
+        out.write(Box::into_raw(Box::new(template)))
+    })
 }
 
 /// # Safety

@@ -43,7 +43,11 @@ fn to_f64(value: &Value) -> f64 {
 }
 
 fn string_repr(text: &str, out: &mut String) {
-    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+    let quote = if text.contains('\'') && !text.contains('"') {
+        '"'
+    } else {
+        '\''
+    };
     out.push(quote);
     for c in text.chars() {
         match c {
@@ -231,7 +235,9 @@ fn indent_of(value: &Value) -> Result<Option<String>, Error> {
         _ => match i64::try_from(value.clone()) {
             Ok(width @ 0..=64) => Ok(Some(" ".repeat(width as usize))),
             Ok(width) if width < 0 => Ok(Some(String::new())),
-            _ => Err(failure("tojson: indent must be a whole number up to 64 or a string")),
+            _ => Err(failure(
+                "tojson: indent must be a whole number up to 64 or a string",
+            )),
         },
     }
 }
@@ -262,6 +268,22 @@ pub fn tojson(value: &Value, positional: Option<bool>, kwargs: Kwargs) -> Result
     Ok(out)
 }
 
+/// What MarkupSafe escapes for HTML.
+pub fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&#34;"),
+            '\'' => out.push_str("&#39;"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
 /// str.isspace: Unicode's white space and the four ASCII separators.
 fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
@@ -269,7 +291,11 @@ fn is_space(c: char) -> bool {
 
 pub fn strip<'a>(text: &'a str, set: Option<&str>, left: bool, right: bool) -> &'a str {
     let inside = |c: char| set.map_or_else(|| is_space(c), |set| set.contains(c));
-    let text = if left { text.trim_start_matches(inside) } else { text };
+    let text = if left {
+        text.trim_start_matches(inside)
+    } else {
+        text
+    };
     if right {
         text.trim_end_matches(inside)
     } else {
@@ -300,7 +326,11 @@ fn string_method(text: &str, method: &str, args: &[Value]) -> Result<Option<Valu
         }
         "find" | "rfind" | "index" | "rindex" => {
             let (what,): (&str,) = from_args(args)?;
-            let at = if method.starts_with('r') { text.rfind(what) } else { text.find(what) };
+            let at = if method.starts_with('r') {
+                text.rfind(what)
+            } else {
+                text.find(what)
+            };
             if at.is_none() && method.ends_with("index") {
                 return Err(failure("substring not found"));
             }
@@ -312,7 +342,11 @@ fn string_method(text: &str, method: &str, args: &[Value]) -> Result<Option<Valu
                 return Err(failure("empty separator"));
             }
             let last = method == "rpartition";
-            let at = if last { text.rfind(what) } else { text.find(what) };
+            let at = if last {
+                text.rfind(what)
+            } else {
+                text.find(what)
+            };
             partition(text, what, at, last)
         }
         "removeprefix" => {

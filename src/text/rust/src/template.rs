@@ -10,7 +10,9 @@ use time::format_description::parse_strftime_owned;
 use time::OffsetDateTime;
 
 const NAME: &str = "chat_template";
-const MAX_TEMPLATE: usize = 1 << 20;
+/// Chains such as `not not ... true` nest as deep as the text is long. Real templates are below
+/// 32 KiB.
+const MAX_TEMPLATE: usize = 128 << 10;
 const TIME: Duration = Duration::from_secs(20);
 /// Instructions and memory that any conversation may use, and more for each byte of it.
 const FUEL: u64 = 1_000_000;
@@ -27,7 +29,10 @@ pub struct Template {
 impl Template {
     pub fn new(source: &str) -> Result<Template, String> {
         if source.len() > MAX_TEMPLATE {
-            return Err(format!("it is {} bytes long; at most 1 MiB is read", source.len()));
+            return Err(format!(
+                "it is {} bytes long; at most 128 KiB is read",
+                source.len()
+            ));
         }
         let source = without_generation_tags(source);
         let limits = limits(source.len());
@@ -36,7 +41,9 @@ impl Template {
             environment
                 .add_template_owned(NAME, source)
                 .map_err(|error| describe(&error))?;
-            Ok(Template { environment: Arc::new(environment) })
+            Ok(Template {
+                environment: Arc::new(environment),
+            })
         })
     }
 
@@ -53,15 +60,22 @@ impl Template {
             variables.insert("strftime_now".to_owned(), strftime_now(local_seconds));
             let mut environment = (*environment).clone();
             environment.set_fuel(Some(fuel));
-            let template = environment.get_template(NAME).map_err(|error| describe(&error))?;
-            let text = template.render(Value::from(variables)).map_err(|error| describe(&error));
+            let template = environment
+                .get_template(NAME)
+                .map_err(|error| describe(&error))?;
+            let text = template
+                .render(Value::from(variables))
+                .map_err(|error| describe(&error));
             text
         })
     }
 }
 
 fn limits(input: usize) -> guard::Limits {
-    guard::Limits { memory: MEMORY + MEMORY_A_BYTE.saturating_mul(input), time: TIME }
+    guard::Limits {
+        memory: MEMORY + MEMORY_A_BYTE.saturating_mul(input),
+        time: TIME,
+    }
 }
 
 fn environment() -> Environment<'static> {
@@ -80,38 +94,54 @@ fn environment() -> Environment<'static> {
     });
     environment.add_filter("tojson", python::tojson);
     environment.add_filter("string", |value: &Value| python::to_str(value));
-    environment.add_filter("trim", |text: &str, set: Option<&str>| {
-        python::strip(text, set, true, true).to_owned()
+    environment.add_filter("trim", |value: &Value, set: Option<&str>| {
+        python::to_str(value).map(|text| python::strip(&text, set, true, true).to_owned())
     });
+    for name in ["e", "escape"] {
+        environment.add_filter(name, |value: &Value| {
+            python::to_str(value).map(|text| python::escape(&text))
+        });
+    }
+    // Jinja's undefined value has a length and can be iterated.
     environment.add_test("sequence", |value: &Value| {
-        matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::String)
+        let kind = value.kind();
+        kind == ValueKind::Undefined
+            || matches!(kind, ValueKind::Seq | ValueKind::Map | ValueKind::String)
     });
     environment.add_test("iterable", |value: &Value| {
         let kind = value.kind();
-        kind == ValueKind::Iterable
+        matches!(kind, ValueKind::Undefined | ValueKind::Iterable)
             || matches!(kind, ValueKind::Seq | ValueKind::Map | ValueKind::String)
     });
     environment.add_test("number", |value: &Value| {
         matches!(value.kind(), ValueKind::Number | ValueKind::Bool)
     });
-    environment.add_function("raise_exception", |message: &Value| -> Result<Value, Error> {
-        let text = python::to_str(message)?;
-        Err(Error::new(ErrorKind::InvalidOperation, format!("{RAISED}{text}")))
-    });
+    environment.add_function(
+        "raise_exception",
+        |message: &Value| -> Result<Value, Error> {
+            let text = python::to_str(message)?;
+            Err(Error::new(
+                ErrorKind::InvalidOperation,
+                format!("{RAISED}{text}"),
+            ))
+        },
+    );
     environment
 }
 
 fn strftime_now(local_seconds: i64) -> Value {
-    Value::from_function(move |format: &str, kwargs: Kwargs| -> Result<String, Error> {
-        kwargs.assert_all_used()?;
-        let failure = |text: String| Error::new(ErrorKind::InvalidOperation, text);
-        let now = OffsetDateTime::from_unix_timestamp(local_seconds)
-            .map_err(|error| failure(format!("strftime_now: {error}")))?;
-        parse_strftime_owned(format)
-            .map_err(|error| error.to_string())
-            .and_then(|items| now.format(&items).map_err(|error| error.to_string()))
-            .map_err(|error| failure(format!("strftime_now({format:?}): {error}")))
-    })
+    Value::from_function(
+        move |format: &str, kwargs: Kwargs| -> Result<String, Error> {
+            kwargs.assert_all_used()?;
+            let failure = |text: String| Error::new(ErrorKind::InvalidOperation, text);
+            let now = OffsetDateTime::from_unix_timestamp(local_seconds)
+                .map_err(|error| failure(format!("strftime_now: {error}")))?;
+            parse_strftime_owned(format)
+                .map_err(|error| error.to_string())
+                .and_then(|items| now.format(&items).map_err(|error| error.to_string()))
+                .map_err(|error| failure(format!("strftime_now({format:?}): {error}")))
+        },
+    )
 }
 
 /// transformers adds a `generation` block that only marks its text; `if true` renders the same.
@@ -119,7 +149,9 @@ fn without_generation_tags(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
     while let Some(start) = rest.find("{%") {
-        let Some(length) = rest[start..].find("%}") else { break };
+        let Some(length) = rest[start..].find("%}") else {
+            break;
+        };
         let end = start + length + 2;
         let tag = &rest[start + 2..end - 2];
         let word = tag.trim_matches(|c: char| c.is_whitespace() || c == '-' || c == '+');
@@ -143,10 +175,17 @@ fn describe(error: &Error) -> String {
     let mut text = String::new();
     if let Some(line) = error.line() {
         text.push_str(&format!("line {line}"));
-        let excerpt = error.template_source().zip(error.range()).and_then(|(s, r)| s.get(r));
+        let excerpt = error
+            .template_source()
+            .zip(error.range())
+            .and_then(|(s, r)| s.get(r));
         if let Some(excerpt) = excerpt.map(str::trim).filter(|excerpt| !excerpt.is_empty()) {
             let short: String = excerpt.chars().take(60).collect();
-            let dots = if short.len() < excerpt.len() { "..." } else { "" };
+            let dots = if short.len() < excerpt.len() {
+                "..."
+            } else {
+                ""
+            };
             text.push_str(&format!(" ({}{dots})", short.replace('\n', "\\n")));
         }
         text.push_str(": ");
@@ -159,11 +198,12 @@ fn describe(error: &Error) -> String {
         (kind, Some(detail)) => text.push_str(&format!("{kind}: {detail}")),
         (kind, None) => text.push_str(&kind.to_string()),
     }
-    if let Some(source) = std::error::Error::source(error) {
-        match source.downcast_ref::<Error>() {
-            Some(inner) => text.push_str(&format!(" ({})", describe(inner))),
-            None => text.push_str(&format!(" ({source})")),
-        }
+    let mut source = std::error::Error::source(error);
+    while let Some(inner) = source.and_then(std::error::Error::source) {
+        source = Some(inner);
+    }
+    if let Some(innermost) = source {
+        text.push_str(&format!(" ({innermost})"));
     }
     text
 }

@@ -21,13 +21,17 @@ impl Tokenizer {
         text: &str,
         add_special_tokens: bool,
     ) -> Result<(Vec<u32>, Vec<(usize, usize)>), String> {
-        let encoding =
-            self.inner.encode(text, add_special_tokens).map_err(|e| e.to_string())?;
+        let encoding = self
+            .inner
+            .encode(text, add_special_tokens)
+            .map_err(|e| e.to_string())?;
         Ok((encoding.get_ids().to_vec(), encoding.get_offsets().to_vec()))
     }
 
     pub fn decode(&self, ids: &[u32], skip_special_tokens: bool) -> Result<String, String> {
-        self.inner.decode(ids, skip_special_tokens).map_err(|e| e.to_string())
+        self.inner
+            .decode(ids, skip_special_tokens)
+            .map_err(|e| e.to_string())
     }
 
     pub fn token(&self, id: u32) -> Option<String> {
@@ -46,9 +50,9 @@ impl Tokenizer {
     /// [{"id", "content", "special"}], by id.
     pub fn added_tokens(&self) -> String {
         let tokens: BTreeMap<_, _> = self.inner.get_added_tokens_decoder().into_iter().collect();
-        let list = tokens.iter().map(|(id, token)| {
-            json!({"id": id, "content": token.content, "special": token.special})
-        });
+        let list = tokens.iter().map(
+            |(id, token)| json!({"id": id, "content": token.content, "special": token.special}),
+        );
         serde_json::Value::from_iter(list).to_string()
     }
 }
