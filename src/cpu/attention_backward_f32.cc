@@ -10,7 +10,7 @@ namespace {
 constexpr int64_t kMostChunks = 4;
 constexpr int64_t kShortestChunk = 4 * kKeyTile;
 
-/// The keys [begin, end) of a segment, with every query of it that sees one of them.
+/// The keys [begin, end) of a segment, with every block of queries of which one sees one of them.
 struct Chunk {
   size_t segment;
   int64_t begin;
@@ -25,6 +25,7 @@ struct Chunk {
 };
 
 std::vector<Chunk> key_chunks(const AttentionShape& shape, const std::vector<Segment>& segments) {
+  const int64_t tokens = block_tokens(shape);
   std::vector<Chunk> chunks;
   for (size_t s = 0; s < segments.size(); ++s) {
     const Segment& segment = segments[s];
@@ -36,7 +37,8 @@ std::vector<Chunk> key_chunks(const AttentionShape& shape, const std::vector<Seg
       chunk.segment = s;
       chunk.begin = begin;
       chunk.end = std::min(begin + length, segment.keys.end);
-      chunk.first_query = std::max(segment.first_query, begin - shape.query_offset);
+      const int64_t before = std::max<int64_t>(begin - shape.query_offset - segment.first_query, 0);
+      chunk.first_query = segment.first_query + before / tokens * tokens;
       if (begin > segment.keys.begin) {
         chunk.grad_q.resize(static_cast<size_t>((segment.last_query + 1 - chunk.first_query) *
                                                 shape.query_heads * shape.head_dim));

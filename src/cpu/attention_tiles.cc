@@ -19,8 +19,7 @@ std::vector<Segment> attention_segments(const AttentionShape& shape, const uint3
 }
 
 std::vector<QueryBlock> query_blocks(const AttentionShape& shape, const Segment& segment) {
-  const int64_t group = shape.query_heads / shape.kv_heads;
-  const int64_t tokens = std::max<int64_t>(kBlockRows / group, 1);
+  const int64_t tokens = block_tokens(shape);
   std::vector<QueryBlock> blocks;
   for (int64_t i = segment.first_query; i <= segment.last_query; i += tokens) {
     blocks.push_back({i, std::min(tokens, segment.last_query + 1 - i)});

@@ -59,6 +59,11 @@ struct Segment {
 
 std::vector<Segment> attention_segments(const AttentionShape& shape, const uint32_t* row_begin);
 
+/// How many tokens a block of queries has, but for a segment's last.
+inline int64_t block_tokens(const AttentionShape& shape) {
+  return std::max<int64_t>(kBlockRows / (shape.query_heads / shape.kv_heads), 1);
+}
+
 /// Cuts a segment into blocks of queries.
 std::vector<QueryBlock> query_blocks(const AttentionShape& shape, const Segment& segment);
 
