@@ -10,6 +10,12 @@ namespace {
 /// Below every score, finite.
 constexpr float kNoScore = -1e30f;
 
+/// A row's softmax so far.
+struct RowState {
+  float max;  // of the scores
+  float sum;  // of exp(score - max)
+};
+
 /// One thread's working memory: a block of queries against a tile of keys.
 struct Scratch {
   explicit Scratch(const AttentionShape& shape)
@@ -20,25 +26,25 @@ struct Scratch {
         values(static_cast<size_t>(kKeyTile * width)),
         scores(static_cast<size_t>(rows * kKeyTile)),
         out(static_cast<size_t>(rows * width)),
-        max(static_cast<size_t>(rows)),
-        sum(static_cast<size_t>(rows)) {}
+        state(static_cast<size_t>(rows)) {}
 
   int64_t rows, width;
   std::vector<float> q, keys, values, scores, out;
-  std::vector<float> max;  // of the row's scores so far
-  std::vector<float> sum;  // of exp(score - max) so far
+  std::vector<RowState> state;
 };
 
 /// Turns a row's scores of one tile into exp(score - max) in place, zero outside of what is seen,
-/// and brings max, sum and the row of `out` up to date.
-WGRAD_INLINE void softmax_row(float* scores, int32_t columns, ColumnRange seen, float& max,
-                              float& sum, float* out, int64_t width) {
+/// and brings the row of `out` up to date with a new maximum.
+WGRAD_INLINE RowState softmax_row(float* scores, int32_t columns, ColumnRange seen,
+                                  const RowState& before, float* out, int64_t width) {
   float tile_max = kNoScore;
 #pragma omp simd reduction(max : tile_max)
   for (int32_t j = 0; j < columns; ++j) {
     const float score = j >= seen.begin && j < seen.end ? scores[j] : kNoScore;
     tile_max = score > tile_max ? score : tile_max;
   }
+  float max = before.max;
+  float sum = before.sum;
   if (tile_max > max) {
     const float factor = exp_f32(max - tile_max);
     max = tile_max;
@@ -46,20 +52,19 @@ WGRAD_INLINE void softmax_row(float* scores, int32_t columns, ColumnRange seen, 
 #pragma omp simd
     for (int64_t e = 0; e < width; ++e) out[e] *= factor;
   }
-  float tile_sum = 0.0f;
-#pragma omp simd reduction(+ : tile_sum)
+#pragma omp simd reduction(+ : sum)
   for (int32_t j = 0; j < columns; ++j) {
     const float p = j >= seen.begin && j < seen.end ? exp_f32(scores[j] - max) : 0.0f;
     scores[j] = p;
-    tile_sum += p;
+    sum += p;
   }
-  sum += tile_sum;
+  return {max, sum};
 }
 
 /// All rows of a block; `columns` is how much of the tile any of them sees.
 WGRAD_MULTIVERSION
 void softmax_block(const AttentionShape& shape, const uint32_t* row_begin, QueryBlock block,
-                   int64_t tile, int32_t columns, float* scores, float* max, float* sum, float* out,
+                   int64_t tile, int32_t columns, float* scores, RowState* state, float* out,
                    int64_t width) {
   const int64_t group = shape.query_heads / shape.kv_heads;
   for (int64_t i = 0; i < block.count; ++i) {
@@ -69,7 +74,7 @@ void softmax_block(const AttentionShape& shape, const uint32_t* row_begin, Query
       if (seen.begin >= seen.end) {
         std::fill(row, row + columns, 0.0f);
       } else {
-        softmax_row(row, columns, seen, max[r], sum[r], out + r * width, width);
+        state[r] = softmax_row(row, columns, seen, state[r], out + r * width, width);
       }
     }
   }
@@ -82,12 +87,12 @@ void store_block(const AttentionShape& shape, QueryBlock block, int64_t kv_head,
     for (int64_t g = 0; g < group; ++g) {
       const size_t r = static_cast<size_t>(i * group + g);
       const int64_t row = (block.first + i) * shape.query_heads + kv_head * group + g;
-      const float inverse = 1.0f / scratch.sum[r];
+      const float inverse = 1.0f / scratch.state[r].sum;
       const float* from = scratch.out.data() + static_cast<int64_t>(r) * scratch.width;
       float* to = out + row * shape.head_dim;
       for (int64_t e = 0; e < shape.head_dim; ++e) to[e] = from[e] * inverse;
-      logsumexp[row] = static_cast<float>(static_cast<double>(scratch.max[r]) +
-                                          std::log(static_cast<double>(scratch.sum[r])));
+      logsumexp[row] = static_cast<float>(static_cast<double>(scratch.state[r].max) +
+                                          std::log(static_cast<double>(scratch.state[r].sum)));
     }
   }
 }
@@ -99,8 +104,7 @@ void forward_block(const AttentionShape& shape, const float* q, const float* k, 
   const int64_t rows = block.count * (shape.query_heads / shape.kv_heads);
   pack_query_rows(shape, q, kv_head, block, static_cast<float>(shape.scale), scratch.q.data());
   std::fill(scratch.out.begin(), scratch.out.end(), 0.0f);
-  std::fill(scratch.max.begin(), scratch.max.end(), kNoScore);
-  std::fill(scratch.sum.begin(), scratch.sum.end(), 0.0f);
+  std::fill(scratch.state.begin(), scratch.state.end(), RowState{kNoScore, 0.0f});
   int64_t begin = keys_of(shape, row_begin, block.first).begin;
   for (int64_t i = 1; i < block.count; ++i) {
     begin = std::min(begin, keys_of(shape, row_begin, block.first + i).begin);
@@ -114,8 +118,7 @@ void forward_block(const AttentionShape& shape, const float* q, const float* k, 
     tile_product(rows, columns, shape.head_dim, scratch.q.data(), width, 1, scratch.keys.data(),
                  kKeyTile, scratch.scores.data(), kKeyTile, false);
     softmax_block(shape, row_begin, block, tile, static_cast<int32_t>(columns),
-                  scratch.scores.data(), scratch.max.data(), scratch.sum.data(), scratch.out.data(),
-                  width);
+                  scratch.scores.data(), scratch.state.data(), scratch.out.data(), width);
     tile_product(rows, width, count, scratch.scores.data(), kKeyTile, 1, scratch.values.data(),
                  width, scratch.out.data(), width, true);
   }
