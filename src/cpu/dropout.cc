@@ -56,6 +56,19 @@ void random_words(uint64_t first_block, uint64_t seed, uint64_t stream, uint32_t
   }
 }
 
+template <class T>
+WGRAD_INLINE void apply_mask(const T* x, T* y, int64_t n, const uint32_t* words, uint32_t threshold,
+                             T factor) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) y[i] = words[i] >= threshold ? x[i] * factor : T(0);
+}
+
+WGRAD_MULTIVERSION
+void apply_mask_f32(const float* x, float* y, int64_t n, const uint32_t* words, uint32_t threshold,
+                    float factor) {
+  apply_mask(x, y, n, words, threshold, factor);
+}
+
 }  // namespace
 
 std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
@@ -81,9 +94,10 @@ void dropout(const T* x, T* y, int64_t n, double p, uint64_t seed, uint64_t stre
     const T* in = x + (from - skipped);
     T* out = y + (from - skipped);
     const uint32_t* word = words + (from - begin);
-#pragma omp simd
-    for (int64_t i = 0; i < end - from; ++i) {
-      out[i] = word[i] >= threshold ? in[i] * factor : T(0);
+    if constexpr (std::is_same_v<T, float>) {
+      apply_mask_f32(in, out, end - from, word, threshold, factor);
+    } else {
+      apply_mask(in, out, end - from, word, threshold, factor);
     }
   });
 }
