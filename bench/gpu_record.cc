@@ -1,7 +1,7 @@
 // What a dispatch costs the recording thread: its processor time from the call to the last submit,
 // when pipeline and bind group are cached, with the submits that come by themselves; and the time
 // on the clock until all has run.
-// Usage: gpu_record [device], where device is as for wgrad's --device; default auto.
+// Usage: bench_gpu_record [device], where device is as for wgrad's --device; default auto.
 
 #include <time.h>
 
@@ -101,7 +101,7 @@ int main(int argc, char** argv) {
              kernel(6, 0), kernel(7, 0)});
     measure(device, "two kernels of 10 kB", {kernel(8, 10000), kernel(9, 10000)});
   } catch (const wgrad::Error& e) {
-    std::fprintf(stderr, "gpu_record: %s\n", e.what());
+    std::fprintf(stderr, "bench_gpu_record: %s\n", e.what());
     return 1;
   }
 }

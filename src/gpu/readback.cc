@@ -69,7 +69,7 @@ void Readback::finish(Core& core, uint64_t ticket, std::span<std::byte> into) {
     throw runtime_failure(fmt::format("device '{}'", core.info.name),
                           "the memory of a read-back could not be mapped");
   }
-  std::memcpy(into.data(), data, into.size());
+  if (!into.empty()) std::memcpy(into.data(), data, into.size());
   slot->buffer.handle().Unmap();
   if (slot->buffer.size() <= kLargestKept && free_.size() < kMaxFree) {
     free_.push_back(std::move(slot));

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <set>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace wgrad::gpu {
@@ -103,12 +104,24 @@ class Reader {
     }
   }
 
+  /// The words of the body that may name something of the module: no members, no parameters, no
+  /// locals.
   void read_function() {
     Tokens& body = module_.functions[at(1)];
-    while (i_ < t_.size() && t_[i_] != "{") ++i_;
+    std::set<std::string_view> locals;
+    for (; i_ < t_.size() && t_[i_] != "{"; ++i_) {
+      if (at(1) == ":") locals.insert(t_[i_]);
+    }
+    std::string_view declared;  // in scope after its declaration ends
     for (int depth = 0; i_ < t_.size(); ++i_) {
+      const std::string_view before = t_[i_ - 1];
       if (t_[i_] == "{") ++depth;
-      if (is_word(t_[i_][0])) body.push_back(t_[i_]);
+      if (t_[i_] == ";" && !declared.empty()) locals.insert(std::exchange(declared, {}));
+      if (before == "let" || before == "var" || before == "const") {
+        declared = t_[i_];
+      } else if (is_word(t_[i_][0]) && before != "." && !locals.contains(t_[i_])) {
+        body.push_back(t_[i_]);
+      }
       if (t_[i_] == "}" && --depth == 0) break;
     }
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gpu/device.h"
+#include "wgrad/error.h"
 
 namespace wgrad::gpu {
 
@@ -53,6 +54,13 @@ std::vector<T> contents(Device& device, const Buffer& buffer, size_t count) {
 }
 
 /// The text of the wgrad::Error that `f` throws; empty where it throws none.
-std::string error_text(const std::function<void()>& f);
+inline std::string error_text(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return {};
+}
 
 }  // namespace wgrad::gpu

@@ -59,6 +59,22 @@ fn inner() -> f32 { return f32(parameters.n); }
   EXPECT_FALSE(read_wgsl_interface(text, "fourth").found);
 }
 
+TEST(WgslInterface, MembersParametersAndLocalsNameNothingOfTheModule) {
+  const char* const text = R"(
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+@group(0) @binding(2) var<storage, read_write> z: array<f32>;
+fn half(y: f32) -> f32 { return y * 0.5; }
+@compute @workgroup_size(1) fn main(@builtin(workgroup_id) id: vec3<u32>) {
+  let x = x[id.y];
+  for (var z = 0u; z < id.z; z++) { half(x); }
+}
+)";
+  const WgslInterface main = read_wgsl_interface(text, "main");
+  EXPECT_EQ(main.used, 0b001u);
+  EXPECT_EQ(main.writable, 0u);
+}
+
 TEST(WgslInterface, OfBrokenTextIsSomeAnswer) {
   for (const char* text :
        {"", "/", "/*", "//", "@", "@binding(", "@binding(99999999999) var<storage> x: u32;", "var<",
