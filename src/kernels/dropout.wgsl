@@ -44,22 +44,22 @@ fn philox(counter: vec4<u32>, key: vec2<u32>) -> vec4<u32> {
 }
 
 // The words of Philox block (first / 4 + block).
-fn words(params: Params, block: u32) -> vec4<u32> {
-  let low = (params.first_low >> 2u) | (params.first_high << 30u);
+fn words(p: Params, block: u32) -> vec4<u32> {
+  let low = (p.first_low >> 2u) | (p.first_high << 30u);
   let sum = low + block;
-  let high = (params.first_high >> 2u) + select(0u, 1u, sum < low);
-  return philox(vec4<u32>(sum, high, params.stream_low, params.stream_high),
-                vec2<u32>(params.seed_low, params.seed_high));
+  let high = (p.first_high >> 2u) + select(0u, 1u, sum < low);
+  return philox(vec4<u32>(sum, high, p.stream_low, p.stream_high),
+                vec2<u32>(p.seed_low, p.seed_high));
 }
 
-fn masked_4(params: Params, i: u32, v: vec4<f32>) -> vec4<f32> {
-  let keep = words(params, i) >= vec4<u32>(params.threshold);
-  return select(vec4<f32>(0.0), v * params.factor, keep);
+fn masked_4(p: Params, i: u32, v: vec4<f32>) -> vec4<f32> {
+  let keep = words(p, i) >= vec4<u32>(p.threshold);
+  return select(vec4<f32>(0.0), v * p.factor, keep);
 }
 
-fn masked_1(params: Params, i: u32, v: f32) -> f32 {
-  let keep = words(params, i / 4u)[i % 4u] >= params.threshold;
-  return select(0.0, v * params.factor, keep);
+fn masked_1(p: Params, i: u32, v: f32) -> f32 {
+  let keep = words(p, i / 4u)[i % 4u] >= p.threshold;
+  return select(0.0, v * p.factor, keep);
 }
 
 fn element(group: vec3<u32>, groups: vec3<u32>, t: u32) -> u32 {

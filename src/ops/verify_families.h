@@ -12,6 +12,7 @@ void add_dropout_cases(const Context& ctx, VerifyLevel level, std::vector<Verify
 void add_embedding_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
 void add_loss_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
 void add_optimizer_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
-void add_export_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
+void add_matmul_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
+void add_linear_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
 
 }  // namespace wgrad::ops
