@@ -1,7 +1,9 @@
 # oneDNN: the CPU's f32 matrix product. It picks its kernels for the processor at run time.
-find_package(dnnl CONFIG QUIET)
+# Its CMake package is used only where -Ddnnl_DIR= names one: Debian's stops the configuration
+# unless OpenCL's headers are installed, which nothing here needs.
 add_library(wgrad_onednn INTERFACE)
-if(TARGET DNNL::dnnl)
+if(dnnl_DIR)
+  find_package(dnnl CONFIG REQUIRED)
   target_link_libraries(wgrad_onednn INTERFACE DNNL::dnnl)
 else()
   find_path(WGRAD_DNNL_INCLUDE dnnl.h)
