@@ -22,6 +22,7 @@ struct Params {
   scale: f32,
   scale_log2e: f32,
   splits: u32,
+  one: u32,  // 1: a factor of loop bounds that compilers then do not unroll
 }
 
 fn is_own(token: u32) -> bool { return token >= params.first_token && token < params.queries; }

@@ -16,7 +16,7 @@ const KEYS: u32 = 256u;
 
 var<workgroup> query_units: array<vec4<f32>, UNITS>;
 var<workgroup> weight: array<f32, KEYS>;
-var<workgroup> reduced: array<f32, KEYS>;
+var<workgroup> reduced: array<f32, 16>;
 var<workgroup> sums: array<vec4<f32>, 256>;
 
 @compute @workgroup_size(256)
@@ -43,28 +43,35 @@ fn attention_decode(@builtin(workgroup_id) group_id: vec3<u32>,
   var score = LOWEST;
   if (seen) {
     score = 0.0;
-    for (var unit = 0u; unit < UNITS; unit++) {
+    for (var unit = 0u; unit < UNITS * params.one; unit++) {
       score += dot(query_units[unit], load_k(key * params.kv_heads + kv_head, unit));
     }
     score *= params.scale_log2e;
   }
-  reduced[t] = score;
+  // Sixteen parts, then their join: two barriers, in an order that is always the same.
+  weight[t] = score;
   workgroupBarrier();
-  for (var step = KEYS / 2u; step > 0u; step /= 2u) {
-    if (t < step) { reduced[t] = max(reduced[t], reduced[t + step]); }
-    workgroupBarrier();
+  if (t < 16u) {
+    var highest = LOWEST;
+    for (var i = t; i < KEYS * params.one; i += 16u) { highest = max(highest, weight[i]); }
+    reduced[t] = highest;
   }
-  let top = reduced[0];
-  let p = select(0.0, exp2(score - top), seen);
-  weight[t] = p;
   workgroupBarrier();
-  reduced[t] = p;
+  var top = LOWEST;
+  for (var i = 0u; i < 16u * params.one; i++) { top = max(top, reduced[i]); }
+  weight[t] = select(0.0, exp2(score - top), seen);
   workgroupBarrier();
-  for (var step = KEYS / 2u; step > 0u; step /= 2u) {
-    if (t < step) { reduced[t] += reduced[t + step]; }
-    workgroupBarrier();
+  if (t < 16u) {
+    var sum = 0.0;
+    for (var i = t; i < KEYS * params.one; i += 16u) { sum += weight[i]; }
+    reduced[t] = sum;
   }
-  if (t == 0u) { part_total[group] = vec2<f32>(top, reduced[0]); }
+  workgroupBarrier();
+  if (t == 0u) {
+    var total = 0.0;
+    for (var i = 0u; i < 16u * params.one; i++) { total += reduced[i]; }
+    part_total[group] = vec2<f32>(top, total);
+  }
 
   let lane = t % VALUE_LANES;
   let last = min(KEYS, end - first);
@@ -79,7 +86,7 @@ fn attention_decode(@builtin(workgroup_id) group_id: vec3<u32>,
     sums[t] = sum;
     workgroupBarrier();
     if (t < VALUE_LANES && unit < UNITS) {
-      for (var i = 1u; i < VALUE_ROW_STEP; i++) { sum += sums[t + i * VALUE_LANES]; }
+      for (var i = 1u; i < VALUE_ROW_STEP * params.one; i++) { sum += sums[t + i * VALUE_LANES]; }
       part_sum[group * UNITS + unit] = sum;
     }
     workgroupBarrier();

@@ -43,7 +43,8 @@ fn attention_forward(@builtin(workgroup_id) group_id: vec3<u32>,
   let keys_end = min(min(first + ROWS, params.queries) + params.query_offset, params.keys);
   for (var tile = first_key(max(first, params.first_token)) / COLS * COLS; tile < keys_end; tile += COLS) {
     let keys = Tokens(tile, params.keys - 1u, params.kv_heads, kv_head);
-    var score = scores(0u, queries, keys, t);
+    var unused: Scores;
+    var score = scores(1u, queries, keys, t, &unused);
     let key = vec4<u32>(tile + 4u * (t % 8u)) + vec4<u32>(0u, 1u, 2u, 3u);
     for (var i = 0u; i < SCORE_ROWS; i++) {
       score[i] *= params.scale_log2e;
@@ -55,7 +56,7 @@ fn attention_forward(@builtin(workgroup_id) group_id: vec3<u32>,
     workgroupBarrier();
     for (var i = 0u; i < SCORE_ROWS; i++) {
       var highest = top[i];
-      for (var lane = 0u; lane < 8u; lane++) {
+      for (var lane = 0u; lane < 8u * params.one; lane++) {
         highest = max(highest, weights[(t / 8u + 32u * i) * 8u + lane].x);
       }
       let factor = exp2(top[i] - highest);
@@ -78,7 +79,7 @@ fn attention_forward(@builtin(workgroup_id) group_id: vec3<u32>,
   workgroupBarrier();
   for (var i = 0u; i < SCORE_ROWS; i++) {
     var row_total = 0.0;
-    for (var lane = 0u; lane < 8u; lane++) {
+    for (var lane = 0u; lane < 8u * params.one; lane++) {
       row_total += weights[(t / 8u + 32u * i) * 8u + lane].x;
     }
     let query = first + t / 8u + 32u * i;

@@ -56,8 +56,8 @@ fn attention_grad_kv(@builtin(workgroup_id) group_id: vec3<u32>,
   for (var head = kv_head * group_heads; head < (kv_head + 1u) * group_heads; head++) {
     for (var tile = first; tile < queries_end; tile += COLS) {
       let queries = Tokens(tile, params.queries - 1u, params.heads, head);
-      let score = scores(0u, keys, queries, t);
-      let grad_p = scores(1u, keys, queries, t);
+      var score: Scores;
+      let grad_p = scores(2u, keys, queries, t, &score);
       let lane = 4u * (t % 8u);
       let s0 = statistics[cell(queries, lane)];
       let s1 = statistics[cell(queries, lane + 1u)];

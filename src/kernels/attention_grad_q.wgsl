@@ -46,8 +46,8 @@ fn attention_grad_q(@builtin(workgroup_id) group_id: vec3<u32>,
   let keys_end = min(first + ROWS, params.queries);
   for (var tile = first_key(max(first, params.first_token)) / COLS * COLS; tile < keys_end; tile += COLS) {
     let keys = Tokens(tile, params.keys - 1u, params.kv_heads, kv_head);
-    let score = scores(0u, queries, keys, t);
-    let grad_p = scores(1u, queries, keys, t);
+    var score: Scores;
+    let grad_p = scores(2u, queries, keys, t, &score);
     let key = vec4<u32>(tile + 4u * (t % 8u)) + vec4<u32>(0u, 1u, 2u, 3u);
     for (var i = 0u; i < SCORE_ROWS; i++) {
       let seen = (key >= vec4<u32>(begin[i])) & (key < vec4<u32>(end[i]));

@@ -22,7 +22,7 @@ fn attention_statistics(@builtin(workgroup_id) group_id: vec3<u32>,
   let at = group * 16u + t / 16u;
   var sum = 0.0;
   if (at < cells) {
-    for (var unit = t % 16u; unit < UNITS; unit += 16u) {
+    for (var unit = t % 16u; unit < UNITS * params.one; unit += 16u) {
       sum += dot(load_out(at, unit), load_grad_out(at, unit));
     }
   }
@@ -30,7 +30,7 @@ fn attention_statistics(@builtin(workgroup_id) group_id: vec3<u32>,
   workgroupBarrier();
   if (t % 16u == 0u && at < cells) {
     var delta = 0.0;
-    for (var lane = 0u; lane < 16u; lane++) { delta += partial[t + lane]; }
+    for (var lane = 0u; lane < 16u * params.one; lane++) { delta += partial[t + lane]; }
     statistics[at] = vec2<f32>(logsumexp[at] * LOG2_E, delta);
   }
 }

@@ -24,8 +24,9 @@ fn swizzle(row: u32, unit: u32) -> u32 {
   return row * CHUNK + (unit ^ ((row / 2u) % CHUNK));
 }
 
-// sum over head_dim of row[i] * col[j]. Ends with a barrier: `stage` is free.
-fn scores(product: u32, rows: Tokens, cols: Tokens, t: u32) -> Scores {
+// The last of `products` sums over head_dim of row[i] * col[j]; of two, the first goes to `first`.
+// Ends with a barrier: `stage` is free.
+fn scores(products: u32, rows: Tokens, cols: Tokens, t: u32, first: ptr<function, Scores>) -> Scores {
   let row = t / CHUNK;
   let unit = t % CHUNK;
   // Column c is staged at (c % 4) * 8 + c / 4: the eight lanes that read together meet eight rows.
@@ -33,25 +34,27 @@ fn scores(product: u32, rows: Tokens, cols: Tokens, t: u32) -> Scores {
   let row_slot = swizzle(row, unit);
   let row_cell = cell(rows, row);
   let col_cell = cell(cols, row);
+  let steps = CHUNKS * products * params.one;
   var sum = Scores();
   var next_row = vec4<f32>();
   var next_col = vec4<f32>();
-  if (unit < UNITS) {
-    if (row < ROWS) { next_row = load_row(product, row_cell, unit); }
-    if (row < COLS) { next_col = load_col(product, col_cell, unit); }
-  }
-  for (var chunk = 0u; chunk < CHUNKS; chunk++) {
-    if (row < ROWS) { stage[row_slot] = next_row; }
-    if (row < COLS) { stage[col_slot] = next_col; }
-    workgroupBarrier();
-    let ahead = (chunk + 1u) * CHUNK + unit;
+  for (var step = 0u; step <= steps; step++) {
+    // What the next step needs is under way while this one computes.
+    let next_unit = step % CHUNKS * CHUNK + unit;
+    let product = step / CHUNKS;
+    if (step > 0u) {
+      if (row < ROWS) { stage[row_slot] = next_row; }
+      if (row < COLS) { stage[col_slot] = next_col; }
+    }
     next_row = vec4<f32>();
     next_col = vec4<f32>();
-    if (ahead < UNITS) {
-      if (row < ROWS) { next_row = load_row(product, row_cell, ahead); }
-      if (row < COLS) { next_col = load_col(product, col_cell, ahead); }
+    if (next_unit < UNITS && step < steps) {
+      if (row < ROWS) { next_row = load_row(product, row_cell, next_unit); }
+      if (row < COLS) { next_col = load_col(product, col_cell, next_unit); }
     }
-    for (var u = 0u; u < CHUNK; u++) {
+    if (step == 0u) { continue; }
+    workgroupBarrier();
+    for (var u = 0u; u < CHUNK * params.one; u++) {
       let c0 = stage[ROWS * CHUNK + swizzle(t % 8u, u)];
       let c1 = stage[ROWS * CHUNK + swizzle(8u + t % 8u, u)];
       let c2 = stage[ROWS * CHUNK + swizzle(16u + t % 8u, u)];
@@ -62,6 +65,10 @@ fn scores(product: u32, rows: Tokens, cols: Tokens, t: u32) -> Scores {
       }
     }
     workgroupBarrier();
+    if (step == CHUNKS && products == 2u) {
+      *first = sum;
+      sum = Scores();
+    }
   }
   return sum;
 }
@@ -75,12 +82,12 @@ fn store_weights(i: u32, t: u32, value: vec4<f32>) {
 fn accumulate(product: u32, cols: Tokens, t: u32, sum: ptr<function, Values>) {
   let lane = t % VALUE_LANES;
   let row = t / VALUE_LANES;
-  for (var start = 0u; start < COLS; start += BATCH) {
+  for (var start = 0u; start < COLS * params.one; start += BATCH) {
     for (var e = t; e < BATCH * UNITS; e += 256u) {
       stage[e] = load_value(product, cell(cols, start + e / UNITS), e % UNITS);
     }
     workgroupBarrier();
-    for (var k = 0u; k < BATCH / 4u; k++) {
+    for (var k = 0u; k < BATCH / 4u * params.one; k++) {
       var w: array<vec4<f32>, VALUE_ROWS>;
       for (var i = 0u; i < VALUE_ROWS; i++) {
         w[i] = weights[(row + i * VALUE_ROW_STEP) * 8u + start / 4u + k];

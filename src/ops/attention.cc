@@ -28,9 +28,9 @@ struct AttentionParams {
   uint32_t heads, kv_heads, groups, first_token;
   uint32_t origin;
   float scale, scale_log2e;
-  uint32_t splits;
+  uint32_t splits, one;
 };
-static_assert(sizeof(AttentionParams) == 48);
+static_assert(sizeof(AttentionParams) == 52);
 
 void check_shape(const AttentionShape& s) {
   if (s.heads < 1 || s.kv_heads < 1 || s.heads % s.kv_heads != 0) {
@@ -69,6 +69,7 @@ AttentionParams params_for(const AttentionShape& s, int64_t queries, int64_t key
   p.heads = static_cast<uint32_t>(s.heads);
   p.kv_heads = static_cast<uint32_t>(s.kv_heads);
   p.scale = s.scale;
+  p.one = 1;
   p.scale_log2e = static_cast<float>(static_cast<double>(s.scale) * kLog2E);
   return p;
 }

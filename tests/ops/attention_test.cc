@@ -83,7 +83,7 @@ TEST_P(AttentionTest, AgreesForSeveralRowsInOneBatch) {
 }
 
 TEST_P(AttentionTest, AgreesForEveryKindOfHeadDimension) {
-  for (int64_t head_dim : {1, 2, 3, 5, 16, 20, 30, 32, 48, 80, 96, 112, 128, 160, 192, 250, 256}) {
+  for (int64_t head_dim : {1, 3, 30, 32, 80, 128, 256}) {
     expect_within_bounds(training_case(shape_of(4, 2, head_dim), {37, 50}));
   }
 }
@@ -152,9 +152,9 @@ AttentionInputs inputs_of(const AttentionInputs& in, const AttentionShape& s, in
     return std::vector<float>(x.begin() + begin * width, x.begin() + end * width);
   };
   const size_t n = static_cast<size_t>(end - begin);
-  return {part(in.q, s.heads * s.head_dim), part(in.k, s.kv_heads * s.head_dim),
+  return {part(in.q, s.heads * s.head_dim),    part(in.k, s.kv_heads * s.head_dim),
           part(in.v, s.kv_heads * s.head_dim), part(in.grad_out, s.heads * s.head_dim),
-          std::vector<uint32_t>(n, 0), std::vector<uint32_t>(n, static_cast<uint32_t>(n))};
+          std::vector<uint32_t>(n, 0),         std::vector<uint32_t>(n, static_cast<uint32_t>(n))};
 }
 
 TEST_P(AttentionTest, EachRowOfABatchEqualsTheRowAlone) {
