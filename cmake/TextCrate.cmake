@@ -1,7 +1,7 @@
 # The tokenizer and chat template: two Rust crates in one static library with a C interface.
 set(WGRAD_CARGO_TARGET_DIR "${PROJECT_BINARY_DIR}/cargo" CACHE PATH
     "Where cargo builds the text crate; several build folders may share one")
-set(wgrad_rust_needed 1.85)
+set(wgrad_rust_needed 1.88)
 
 find_program(WGRAD_CARGO cargo HINTS "$ENV{CARGO_HOME}/bin" "$ENV{HOME}/.cargo/bin")
 if(NOT WGRAD_CARGO)

@@ -63,10 +63,9 @@ impl Template {
             let template = environment
                 .get_template(NAME)
                 .map_err(|error| describe(&error))?;
-            let text = template
+            template
                 .render(Value::from(variables))
-                .map_err(|error| describe(&error));
-            text
+                .map_err(|error| describe(&error))
         })
     }
 }

@@ -3,6 +3,9 @@
 use serde_json::json;
 use std::collections::BTreeMap;
 
+/// Ids, and where each came from: start and end in bytes.
+pub type Encoded = (Vec<u32>, Vec<(usize, usize)>);
+
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
 }
@@ -16,11 +19,7 @@ impl Tokenizer {
         Ok(Tokenizer { inner })
     }
 
-    pub fn encode(
-        &self,
-        text: &str,
-        add_special_tokens: bool,
-    ) -> Result<(Vec<u32>, Vec<(usize, usize)>), String> {
+    pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Encoded, String> {
         let encoding = self
             .inner
             .encode(text, add_special_tokens)
