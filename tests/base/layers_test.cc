@@ -1,13 +1,14 @@
 // The rule of the source tree: includes point down only.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
-#include <regex>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace {
@@ -38,14 +39,29 @@ std::string fault(const std::string& layer, const std::string& header, bool quot
   return layer + " may not include " + other;
 }
 
+std::string_view without_blanks(std::string_view text) {
+  return text.substr(std::min(text.find_first_not_of(" \t"), text.size()));
+}
+
+// The header that a line includes, with its opening quote or bracket before it; empty if none.
+std::string_view included(std::string_view line) {
+  for (const std::string_view word : {"#", "include"}) {
+    line = without_blanks(line);
+    if (!line.starts_with(word)) return {};
+    line.remove_prefix(word.size());
+  }
+  line = without_blanks(line);
+  if (!line.starts_with('"') && !line.starts_with('<')) return {};
+  return line.substr(0, line.find_first_of("\">", 1));
+}
+
 std::vector<std::string> faults(const std::string& layer, std::istream& source) {
-  static const std::regex include("^[ \\t]*#[ \\t]*include[ \\t]*([<\"])([^>\"]+)[>\"].*");
   std::vector<std::string> found;
   std::string line;
   for (int number = 1; std::getline(source, line); ++number) {
-    std::smatch match;
-    if (!std::regex_match(line, match, include)) continue;
-    const std::string what = fault(layer, match[2], match[1] == "\"");
+    const std::string_view header = included(line);
+    if (header.empty()) continue;
+    const std::string what = fault(layer, std::string(header.substr(1)), header.front() == '"');
     if (!what.empty()) found.push_back(std::to_string(number) + ": " + line + " (" + what + ")");
   }
   return found;
