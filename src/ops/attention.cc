@@ -22,7 +22,7 @@ constexpr double kLog2E = 1.4426950408889634;
 /// Few queries against many keys are split by keys, so that they fill the device.
 constexpr int64_t kDecodeQueries = 8;
 
-/// Mirrors Params of kernels/attention_common.wgsl.
+/// Mirrors Params of kernels/lib_attention_common.wgsl.
 struct AttentionParams {
   uint32_t queries, keys, query_offset, window;
   uint32_t heads, kv_heads, groups, first_token;

@@ -83,7 +83,7 @@ std::string store_function(std::string_view name, int64_t head_dim) {
 
 /// The tile kernels' constants: how a tile of head_dim columns is spread over 256 invocations.
 std::string constants(AttentionKernel kernel, int64_t head_dim) {
-  constexpr int64_t kStage = 384;  // STAGE of attention_tile.wgsl
+  constexpr int64_t kStage = 384;  // STAGE of lib_attention_tile.wgsl
   const int64_t units = (head_dim + 3) / 4;
   const int64_t lanes = units > 8 ? 16 : units > 4 ? 8 : 4;
   int64_t batch = 32;  // rows of values staged at once
@@ -111,9 +111,9 @@ gpu::KernelSpec attention_kernel(AttentionKernel kernel, int64_t head_dim) {
   spec.prelude = constants(kernel, head_dim);
   for (std::string_view name : part.loads) spec.prelude += load_function(name, head_dim);
   for (std::string_view name : part.stores) spec.prelude += store_function(name, head_dim);
-  spec.prelude += gpu::kernel_source("attention_common");
-  if (part.first_key) spec.prelude += gpu::kernel_source("attention_first_key");
-  if (part.tile) spec.prelude += gpu::kernel_source("attention_tile");
+  spec.prelude += gpu::kernel_source("lib_attention_common");
+  if (part.first_key) spec.prelude += gpu::kernel_source("lib_attention_first_key");
+  if (part.tile) spec.prelude += gpu::kernel_source("lib_attention_tile");
   return spec;
 }
 
