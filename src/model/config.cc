@@ -90,7 +90,7 @@ void read_eos(ConfigReader& reader, std::vector<uint32_t>& ids) {
   if (value == nullptr) return;
   const json list = value->is_array() ? *value : json::array({*value});
   for (const json& id : list) {
-    if (!id.is_number_unsigned() || id.get<uint64_t>() >= uint64_t{kMostVocab}) {
+    if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() >= kMostVocab) {
       throw input_error(reader.where(), "eos_token_id is " + brief(*value),
                         "a token id or a list of them");
     }
