@@ -102,7 +102,8 @@ std::map<std::string, std::vector<std::string>> weight_files(const fs::path& bas
     return files;
   }
   // The source has checked the index.
-  for (const auto& [name, file] : io::read_json_file(index).at("weight_map").items()) {
+  const json object = io::read_json_file(index);
+  for (const auto& [name, file] : object.at("weight_map").items()) {
     files[file.get<std::string>()].push_back(name);
   }
   return files;
