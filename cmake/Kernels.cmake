@@ -1,5 +1,7 @@
-# src/kernels/*.wgsl become one table of strings in the library (gpu/kernel_sources.h).
-file(GLOB WGRAD_KERNELS CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/kernels/*.wgsl)
+# src/kernels/*.wgsl and src/kernels/export/*.wgsl become one table of strings in the library
+# (gpu/kernel_sources.h).
+file(GLOB WGRAD_KERNELS CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/kernels/*.wgsl
+     ${PROJECT_SOURCE_DIR}/src/kernels/export/*.wgsl)
 set(kernel_table ${PROJECT_BINARY_DIR}/generated/kernel_sources.cc)
 add_custom_command(
   OUTPUT ${kernel_table}

@@ -1,21 +1,21 @@
 // AdamW (Loshchilov and Hutter 2019) over n Vecs, one an invocation; updates p, m, v in place.
 //   g' = state[1] g;  m = b1 m + (1 - b1) g';  v = b2 v + (1 - b2) g'^2
-//   p -= lr (m / c1 / (sqrt(v / c2) + eps) + weight_decay p)
+//   p = p (1 - lr weight_decay) - lr / c1 m / (sqrt(v / c2) + eps)
 // state f32 [4] comes from norm_total of reduction.wgsl; where state[2] is 0 nothing is done.
-// 1 - b1 and 1 - b2 come from the host, which has them unrounded. Equal to cpu::adamw_step.
+// The step's constants come from the host, computed in double and rounded once, as PyTorch has
+// them: over thousands of steps their roundings add up. Equal to cpu::adamw_step.
 // Prelude: lib_vector1 or lib_vector4.
 
 struct Params {
   n: u32,
-  learning_rate: f32,
   beta1: f32,
   one_minus_beta1: f32,
   beta2: f32,
   one_minus_beta2: f32,
+  step_size: f32,        // lr / c1
+  inv_correction2: f32,  // 1 / sqrt(c2)
   eps: f32,
-  weight_decay: f32,
-  bias_correction1: f32,
-  bias_correction2: f32,
+  kept: f32,  // 1 - lr weight_decay
 }
 
 @group(0) @binding(0) var<storage, read> state: array<f32>;
@@ -33,11 +33,9 @@ fn adamw_step(@builtin(workgroup_id) group: vec3<u32>,
   if (i >= params.n || state[2] == 0.0) { return; }
   let gradient = g[i] * state[1];
   let m_next = params.beta1 * m[i] + params.one_minus_beta1 * gradient;
-  let v_next = params.beta2 * v[i] + params.one_minus_beta2 * gradient * gradient;
+  let v_next = params.beta2 * v[i] + params.one_minus_beta2 * (gradient * gradient);
   m[i] = m_next;
   v[i] = v_next;
-  let direction = m_next / params.bias_correction1 /
-                  (sqrt(v_next / params.bias_correction2) + Vec(params.eps));
-  let held = p[i];
-  p[i] = held - params.learning_rate * (direction + params.weight_decay * held);
+  let denominator = sqrt(v_next) * params.inv_correction2 + Vec(params.eps);
+  p[i] = p[i] * params.kept - params.step_size * (m_next / denominator);
 }

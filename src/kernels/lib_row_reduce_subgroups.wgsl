@@ -1,5 +1,6 @@
-// The reductions of lib_row_reduce_core.wgsl by subgroups of SUBGROUP neighbouring invocations (a constant
-// that the prelude gives): exchanges within a subgroup, then one round through workgroup memory.
+// The reductions of lib_row_reduce_core.wgsl by subgroups of SUBGROUP neighbouring invocations (a
+// constant that the prelude gives): exchanges within a subgroup, then one round through workgroup
+// memory.
 override WIDTH: u32 = 256u;
 var<workgroup> reduce_slots: array<f32, 256>;
 

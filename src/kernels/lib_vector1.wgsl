@@ -1,4 +1,5 @@
-// Placed before kernels written on Vec where lengths are no multiple of four (see lib_vector4.wgsl).
+// Placed before kernels written on Vec where lengths are no multiple of four (see
+// lib_vector4.wgsl).
 const LANES: u32 = 1u;
 alias Vec = f32;
 fn lanes_sum(v: Vec) -> f32 { return v; }

@@ -5,4 +5,6 @@ alias Vec = vec4<f32>;
 fn lanes_sum(v: Vec) -> f32 { return (v.x + v.y) + (v.z + v.w); }
 fn lanes_max(v: Vec) -> f32 { return max(max(v.x, v.y), max(v.z, v.w)); }
 fn lane(v: Vec, i: u32) -> f32 { return v[i]; }
-fn one_hot(i: u32) -> Vec { return select(Vec(0.0), Vec(1.0), vec4<u32>(0u, 1u, 2u, 3u) == vec4<u32>(i)); }
+fn one_hot(i: u32) -> Vec {
+  return select(Vec(0.0), Vec(1.0), vec4<u32>(0u, 1u, 2u, 3u) == vec4<u32>(i));
+}

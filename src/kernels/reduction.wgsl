@@ -3,8 +3,8 @@
 //   sum_total:     out[0] = sum of partial (+ out[0] where ACCUMULATE)                  (ops::sum)
 //   norm_partial:  partial[group] = sums of squares of x over the group's share
 //   norm_total:    state = {norm, factor, finite, 0}                        (ops::gradient_norm)
-// A group's share is n_per_group Vecs. Runs of RUN Vecs are added before they join the total, so the
-// error grows with the root of n_per_group / 256 at most.
+// A group's share is n_per_group Vecs. Runs of RUN Vecs are added before they join the total, so
+// that the error hardly grows with the length.
 //
 // Squares are summed in three ranges, each scaled by a power of two, so that no finite gradient
 // overflows or vanishes: |x| >= 2^40 times 2^-75, |x| < 2^-40 times 2^60, and the rest as it is.

@@ -130,7 +130,8 @@ fn add_stripes(value: Vec, t: u32) -> Vec {
   stripes[t] = value;
   workgroupBarrier();
   let c = t % COLUMNS;
-  return (stripes[c] + stripes[c + COLUMNS]) + (stripes[c + 2u * COLUMNS] + stripes[c + 3u * COLUMNS]);
+  let first = stripes[c] + stripes[c + COLUMNS];
+  return first + (stripes[c + 2u * COLUMNS] + stripes[c + 3u * COLUMNS]);
 }
 
 @compute @workgroup_size(256)

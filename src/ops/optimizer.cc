@@ -1,5 +1,7 @@
 #include "ops/optimizer.h"
 
+#include <cmath>
+
 #include "cpu/optimizer.h"
 #include "ops/launch.h"
 
@@ -9,10 +11,10 @@ namespace {
 // Mirrors Params of adamw.wgsl.
 struct AdamWParams {
   uint32_t n;
-  float learning_rate, beta1, one_minus_beta1, beta2, one_minus_beta2, eps, weight_decay;
-  float bias_correction1, bias_correction2;
+  float beta1, one_minus_beta1, beta2, one_minus_beta2;
+  float step_size, inv_correction2, eps, kept;
 };
-static_assert(sizeof(AdamWParams) == 40);
+static_assert(sizeof(AdamWParams) == 36);
 
 }  // namespace
 
@@ -50,15 +52,14 @@ void adamw_step(Context& ctx, const AdamWStep& step, const Tensor& state, const 
   for_row_parts(ctx, kName, n, 4, [&](int64_t begin, int64_t end) {
     const int64_t size = end - begin;
     const AdamWParams params{static_cast<uint32_t>(size / lanes),
-                             f32(step.learning_rate),
                              f32(step.beta1),
                              f32(1.0 - step.beta1),
                              f32(step.beta2),
                              f32(1.0 - step.beta2),
+                             f32(step.learning_rate / step.bias_correction1),
+                             f32(1.0 / std::sqrt(step.bias_correction2)),
                              f32(step.eps),
-                             f32(step.weight_decay),
-                             f32(step.bias_correction1),
-                             f32(step.bias_correction2)};
+                             f32(1.0 - step.learning_rate * step.weight_decay)};
     launch(ctx, kernel,
            {in(state), in(gradients.flat(begin, size)), out(parameters.flat(begin, size)),
             out(m.flat(begin, size)), out(v.flat(begin, size))},
