@@ -17,12 +17,16 @@ struct Peak {
   std::map<std::string, int64_t> by_label;
 };
 
-/// The memory of a step: the calls of the real one, on a context that only counts.
+/// Steps that a plan goes through: those with the largest micro-batches.
+constexpr int64_t kPlannedSteps = 24;
+
+/// The memory of a run: the calls of its largest steps, on a context that only counts.
 Peak simulate(const RunSetup& setup, Recompute recompute) {
   std::unique_ptr<Context> ctx = plan_context(setup.device, setup.compute);
   Trainer trainer(*ctx, setup.options, setup.config, setup.source, recompute, setup.longest_row);
-  const MicroBatch largest = setup.largest_micro_batch();
-  trainer.step({&largest, 1}, 0, 0.0, 0);
+  for (int64_t step : setup.largest_steps(kPlannedSteps)) {
+    trainer.step(setup.micro_batches(step), step, 0.0, 0);
+  }
   if (setup.valid) trainer.evaluate(setup.valid->rows, setup.eval_batch_tokens());
   return {ctx->peak_bytes(), trainer.parameters().count(), ctx->bytes_by_label()};
 }
@@ -80,7 +84,7 @@ TrainPlan make_plan(RunSetup& setup) {
   plan.steps = setup.total_steps;
   plan.tokens_per_epoch = setup.train.summary.tokens;
   plan.counted_tokens_per_epoch = setup.train.summary.counted_tokens;
-  plan.longest_micro_batch = setup.order->most_tokens();
+  plan.longest_micro_batch = setup.most_tokens_of(setup.largest_steps(1).front());
   plan.parameters = setup.config.parameters();
   plan.trainable_parameters = peak.trainable;
   plan.peak_bytes = peak.bytes;

@@ -48,21 +48,28 @@ std::vector<MicroBatch> RunSetup::micro_batches(int64_t step) const {
   return batches;
 }
 
-MicroBatch RunSetup::largest_micro_batch() const {
-  MicroBatch rows;
-  for (const data::Row& row : train.rows) rows.push_back(&row);
-  std::stable_sort(rows.begin(), rows.end(), [](const data::Row* a, const data::Row* b) {
-    return a->tokens() > b->tokens();
-  });
-  MicroBatch largest;
-  int64_t tokens = 0;
-  for (const data::Row* row : rows) {
-    if (!largest.empty() && tokens + row->tokens() > order->most_tokens()) continue;
-    if (!options.packing && static_cast<int64_t>(largest.size()) == options.batch_size) break;
-    largest.push_back(row);
-    tokens += row->tokens();
+int64_t RunSetup::most_tokens_of(int64_t step) const {
+  int64_t most = 0;
+  for (const std::vector<int64_t>& rows : order->step(step)) {
+    int64_t tokens = 0;
+    for (int64_t row : rows) tokens += train.rows[static_cast<size_t>(row)].tokens();
+    most = std::max(most, tokens);
   }
-  return largest;
+  return most;
+}
+
+std::vector<int64_t> RunSetup::largest_steps(int64_t count) const {
+  constexpr int64_t kMostStepsRead = 200'000;
+  std::vector<std::pair<int64_t, int64_t>> by_size;  // (-tokens, step)
+  for (int64_t step = 0; step < std::min(total_steps, kMostStepsRead); ++step) {
+    by_size.emplace_back(-most_tokens_of(step), step);
+  }
+  const auto kept = std::min(by_size.size(), static_cast<size_t>(count));
+  std::partial_sort(by_size.begin(), by_size.begin() + static_cast<int64_t>(kept), by_size.end());
+  std::vector<int64_t> steps;
+  for (size_t i = 0; i < kept; ++i) steps.push_back(by_size[i].second);
+  std::sort(steps.begin(), steps.end());
+  return steps;
 }
 
 int64_t RunSetup::eval_batch_tokens() const { return order->most_tokens(); }

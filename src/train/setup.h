@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "data/batches.h"
 #include "data/dataset.h"
@@ -29,8 +30,10 @@ struct RunSetup {
   LearningRate learning_rate;
 
   std::vector<MicroBatch> micro_batches(int64_t step) const;
-  /// The rows whose micro-batch takes the most memory.
-  MicroBatch largest_micro_batch() const;
+  /// Tokens of a step's largest micro-batch.
+  int64_t most_tokens_of(int64_t step) const;
+  /// The steps with the largest micro-batches, `count` at most, in the run's order.
+  std::vector<int64_t> largest_steps(int64_t count) const;
   int64_t eval_batch_tokens() const;
 };
 

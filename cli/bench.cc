@@ -1,0 +1,117 @@
+#include <fmt/format.h>
+
+#include <CLI/Option.hpp>
+#include <CLI/Validators.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+#include "terminal.h"
+#include "train/bench_step.h"
+#include "train/options.h"
+#include "train_options.h"
+
+namespace wgrad::cli {
+namespace {
+
+struct Options {
+  std::string device = "auto";
+  std::string dtype = "auto", method = "lora", recompute = "none";
+  train::StepBench step;
+  bool step_only = false;
+  bool json = false;
+};
+
+template <typename E>
+E enum_of(const std::string& word) {
+  for (const auto& [name, value] : train::EnumNames<E>::pairs) {
+    if (name == word) return value;
+  }
+  return E{};
+}
+
+nlohmann::ordered_json to_json(const train::StepTimes& t, const train::StepBench& bench) {
+  nlohmann::ordered_json json;
+  json["shape"] = bench.shape;
+  json["rows"] = bench.rows;
+  json["tokens_a_row"] = bench.tokens;
+  json["seconds"] = t.seconds;
+  json["tokens_per_second"] = t.tokens_per_second;
+  json["gpu_seconds"] = t.gpu_seconds;
+  json["model_tflops"] = t.model_flops / t.seconds / 1e12;
+  json["dispatches"] = t.dispatches;
+  json["peak_memory_bytes"] = t.peak_bytes;
+  json["loss"] = t.loss;
+  for (const auto& [kernel, seconds] : t.kernels) json["kernels"][kernel] = seconds;
+  return json;
+}
+
+void print(const train::StepTimes& t, const Options& o) {
+  fmt::print("training step: {}, {}, {} rows of {} tokens\n", o.step.shape, o.method, o.step.rows,
+             o.step.tokens);
+  fmt::print("  {:.2f} ms, {:.0f} tokens/s, {:.2f} model TFLOP/s, peak {}\n", t.seconds * 1e3,
+             t.tokens_per_second, t.model_flops / t.seconds / 1e12, format_bytes(t.peak_bytes));
+  if (t.gpu_seconds == 0) return;
+  fmt::print("  kernels {:.2f} ms in {} dispatches; outside the GPU {:.1f}% of the step\n",
+             t.gpu_seconds * 1e3, t.dispatches,
+             100.0 * std::max(0.0, 1.0 - t.gpu_seconds / t.seconds));
+  for (const auto& [kernel, seconds] : t.kernels) {
+    if (seconds < 0.01 * t.gpu_seconds) break;
+    fmt::print("  {:>8.3f} ms  {:>4.1f}%  {}\n", seconds * 1e3, 100.0 * seconds / t.gpu_seconds,
+               kernel);
+  }
+}
+
+int run(Options& o) {
+  const train::DeviceChoice device = train::choose_device(o.device);
+  const ComputeType compute = train::choose_compute(enum_of<Precision>(o.dtype), device);
+  o.step.method = enum_of<Method>(o.method);
+  o.step.recompute = enum_of<Recompute>(o.recompute);
+  nlohmann::ordered_json json;
+  json["device"] = device.name();
+  if (!o.json) fmt::print("{}\n", device.name());
+  const train::StepTimes times = train::bench_step(device, compute, o.step);
+  if (o.json) {
+    json["step"] = to_json(times, o.step);
+    fmt::print("{}\n", json.dump());
+  } else {
+    print(times, o);
+  }
+  return kDone;
+}
+
+}  // namespace
+
+Run add_bench(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  add_device_option(app, o->device);
+  app.add_option("--dtype", o->dtype, "operands of the large products")
+      ->check(CLI::IsMember({"auto", "f32", "f16"}))
+      ->capture_default_str();
+  app.add_option("--shape", o->step.shape,
+                 "of the training step: smollm2-135m, llama-3.2-1b, qwen3-4b or llama-3.1-8b")
+      ->capture_default_str();
+  app.add_option("--method", o->method, "what the step trains")
+      ->check(CLI::IsMember({"lora", "qlora", "full"}))
+      ->capture_default_str();
+  app.add_option("--rank", o->step.rank, "LoRA rank")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--rows", o->step.rows, "rows a step")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--tokens", o->step.tokens, "tokens a row")
+      ->check(CLI::Range(2, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--steps", o->step.steps, "steps that are timed")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--recompute", o->recompute, "keep activations, or each block's input alone")
+      ->check(CLI::IsMember({"none", "block"}))
+      ->capture_default_str();
+  app.add_flag("--step-only", o->step_only, "leave the single kernels out");
+  app.add_flag("--json", o->json, "one JSON object");
+  return [o] { return run(*o); };
+}
+
+}  // namespace wgrad::cli

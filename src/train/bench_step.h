@@ -1,0 +1,35 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "train/device_choice.h"
+#include "wgrad/train.h"
+
+namespace wgrad::train {
+
+struct StepBench {
+  std::string shape = "smollm2-135m";
+  Method method = Method::kLora;
+  int64_t rank = 16;
+  int64_t rows = 4, tokens = 512;
+  int64_t steps = 5;  ///< timed, after two that warm up
+  Recompute recompute = Recompute::kNone;
+};
+
+struct StepTimes {
+  double seconds = 0;  ///< a step, from the host's clock
+  double tokens_per_second = 0;
+  double gpu_seconds = 0;  ///< the sum of its dispatches by the device's clock; 0: no clock
+  double model_flops = 0;  ///< of the products with the model's weights
+  int64_t dispatches = 0;
+  int64_t peak_bytes = 0;
+  double loss = 0;
+  std::vector<std::pair<std::string, double>> kernels;  ///< seconds a step, longest first
+};
+
+/// Times a training step of a model shape with random weights and rows.
+StepTimes bench_step(const DeviceChoice& device, ComputeType compute, const StepBench& bench);
+
+}  // namespace wgrad::train
