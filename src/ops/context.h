@@ -42,6 +42,8 @@ class Context {
   /// What a plan stands for; elsewhere the same as kind().
   DeviceKind modelled() const { return modelled_; }
   ComputeType compute() const { return options_.compute; }
+  /// From the next operation on.
+  void set_compute(ComputeType compute) { options_.compute = compute; }
   const gpu::Features& features() const { return features_; }
   const gpu::Limits& limits() const { return limits_; }
   /// The device; only where kind() is kGpu.

@@ -116,42 +116,45 @@ bool fits_matvec(const LinearCall& c, MatvecWeight format) {
   return c.op == MatmulOp::kNT && fits_matvec(matvec_call(c, format, 0, c.n()));
 }
 
-/// Rows of x, in parts whose packed form fits a binding, times the f16 blocks of a weight or of
-/// rows [row_begin, row_begin + rows) of it.
-void run_blocks(Context& ctx, const LinearCall& c, const Tensor& blocks, int64_t row_begin,
-                int64_t rows) {
+/// Rows of x, in parts whose packed form fits a binding, times f16 blocks. The weight comes in
+/// groups of `group_rows`: blocks(begin, rows) gives one.
+template <typename Blocks>
+void run_blocks(Context& ctx, const LinearCall& c, int64_t group_rows, const Blocks& blocks) {
+  const bool forward = c.op == MatmulOp::kNT;
+  const int64_t out_features = c.weight.out_features;
   F16Product p;
   p.op = c.op;
-  p.b.blocks = blocks;
   p.b.scale = c.weight.scale;
-  p.b.rows = rows;
   p.b.columns = c.weight.in_features;
   p.ldc = c.n();
-  p.accumulate = c.accumulate;
-  const bool forward = c.op == MatmulOp::kNT;
-  p.n = forward ? rows : c.n();
-  p.k = forward ? c.k() : rows;
-  if (forward) {
-    p.c_column = row_begin;
-    if (c.bias) p.bias = c.bias.flat(row_begin, rows);
-  } else {
-    p.a_column = row_begin;
-    p.accumulate = c.accumulate || row_begin > 0;
-  }
+  p.n = c.n(), p.k = c.k();
   const int64_t step = f16_rows_at_once(ctx, c.k());
   for (int64_t begin = 0; begin < c.m(); begin += step) {
     const int64_t end = std::min(c.m(), begin + step);
     p.m = end - begin;
     p.a = pack_f16_rows(ctx, c.x.rows(begin, end), p.m, c.k());
     p.c = c.y.rows(begin, end);
-    product_f16(ctx, p);
+    for (int64_t row = 0; row < out_features; row += group_rows) {
+      p.b.rows = std::min(group_rows, out_features - row);
+      p.b.blocks = blocks(row, p.b.rows);
+      p.accumulate = c.accumulate || (!forward && row > 0);
+      if (forward) {
+        p.n = p.b.rows;
+        p.c_column = row;
+        if (c.bias) p.bias = c.bias.flat(row, p.b.rows);
+      } else {
+        p.k = p.b.rows;
+        p.a_column = row;
+      }
+      product_f16(ctx, p);
+    }
   }
 }
 
 void run_f16_blocks(Context& ctx, const LinearCall& c) {
   const Weight& w = c.weight;
   if (!fits_matvec(c, MatvecWeight::kF16Blocks)) {
-    run_blocks(ctx, c, w.data, 0, w.out_features);
+    run_blocks(ctx, c, w.out_features, [&](int64_t, int64_t) { return w.data; });
     return;
   }
   const int64_t step = f16_rows_at_once(ctx, w.in_features);
@@ -184,7 +187,7 @@ void run_nf4_matvec(Context& ctx, const LinearCall& c) {
 
 /// NF4 weights are decoded a group of rows at a time into scratch of bounded size.
 void run_nf4(Context& ctx, const LinearCall& c) {
-  constexpr int64_t kScratchBytes = int64_t{64} << 20;
+  constexpr int64_t kScratchBytes = int64_t{128} << 20;
   const Weight& w = c.weight;
   if (fits_matvec(c, MatvecWeight::kNF4)) return run_nf4_matvec(ctx, c);
   const bool f16 = computes_f16(ctx) && w.in_features % 8 == 0;
@@ -192,16 +195,18 @@ void run_nf4(Context& ctx, const LinearCall& c) {
   const int64_t within = rows_per_binding(ctx, "linear", w.out_features, row_bytes, 256);
   const int64_t wanted = std::max<int64_t>(kScratchBytes / row_bytes / 256 * 256, 256);
   const int64_t step = std::min({within, wanted, w.out_features});
-  const Tensor scratch =
-      f16 ? ctx.allocate({f16_blocks_size(step, w.in_features)}, DType::kF16, "scratch/nf4")
-          : ctx.allocate({step, w.in_features}, DType::kF32, "scratch/nf4");
+  if (f16) {
+    const Tensor scratch =
+        ctx.allocate({f16_blocks_size(step, w.in_features)}, DType::kF16, "scratch/nf4");
+    run_blocks(ctx, c, step, [&](int64_t begin, int64_t rows) {
+      nf4_dequantise_blocks(ctx, w, begin, rows, scratch);
+      return scratch.flat(0, f16_blocks_size(rows, w.in_features));
+    });
+    return;
+  }
+  const Tensor scratch = ctx.allocate({step, w.in_features}, DType::kF32, "scratch/nf4");
   for (int64_t begin = 0; begin < w.out_features; begin += step) {
     const int64_t rows = std::min(step, w.out_features - begin);
-    if (f16) {
-      nf4_dequantise_blocks(ctx, w, begin, rows, scratch);
-      run_blocks(ctx, c, scratch.flat(0, f16_blocks_size(rows, w.in_features)), begin, rows);
-      continue;
-    }
     nf4_dequantise_rows(ctx, w, begin, scratch.rows(0, rows));
     Product p = product_of(c, scratch.rows(0, rows));
     if (c.op == MatmulOp::kNT) {

@@ -11,7 +11,7 @@ namespace wgrad::ops {
 
 enum class WeightFormat : uint8_t {
   kF32,        ///< data f32 [out, in]
-  kF16,        ///< data f16 [out, in], times `scale`; in_features is a multiple of 8
+  kF16,        ///< data f16 [out, in], times `scale`; in % 8 == 0, out % 4 == 0
   kF16Blocks,  ///< data f16 in 16x16 blocks (ops/f16_blocks.h), times `scale`
   kNF4,        ///< bitsandbytes' NF4: packed codes, double-quantised absmax (ops/nf4.h)
 };

@@ -11,15 +11,19 @@ namespace wgrad::ops {
 
 namespace {
 
-/// The large block reuses most; fewer than about a hundred of them leave a large device idle.
+/// The large block reuses most, unless it would be half empty; fewer than about a hundred of them
+/// leave a large device idle.
 GemmKernel choose_block(const Context& ctx, MatmulOp op, int64_t m, int64_t n) {
   constexpr int64_t kEnoughBlocks = 96;
   GemmKernel kernel;
   kernel.op = op;
+  const int64_t rows_256 = ceil_div(m, 256) * 256, rows_128 = ceil_div(m, 128) * 128;
   const bool fits = kernel.workgroup_bytes() <= static_cast<int>(ctx.limits().max_workgroup_memory);
-  if (fits && ceil_div(m, 256) * ceil_div(n, 128) >= kEnoughBlocks) return kernel;
+  if (fits && rows_256 * 9 <= rows_128 * 10 && rows_256 / 256 * ceil_div(n, 128) >= kEnoughBlocks) {
+    return kernel;
+  }
   kernel.ring = false;
-  if (ceil_div(m, 128) * ceil_div(n, 128) >= 2 * kEnoughBlocks) {
+  if (m > 64 && rows_128 / 128 * ceil_div(n, 128) >= 2 * kEnoughBlocks) {
     kernel.bm = 128, kernel.bn = 128;
   } else if (m > 64) {
     kernel.bm = 128, kernel.bn = 64, kernel.wn = 32;

@@ -1,11 +1,14 @@
 #include "ops/matmul_f32.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "ops/launch.h"
 #include "ops/sum_parts.h"
 #include "ops/tile_source.h"
 #include "ops/window.h"
+#include "wgrad/error.h"
 
 namespace wgrad::ops {
 
@@ -43,9 +46,34 @@ bool multiple_of_4(std::initializer_list<int64_t> values) {
   return std::all_of(values.begin(), values.end(), [](int64_t v) { return v % 4 == 0; });
 }
 
-TileLoad choose_load(const Tensor& t, int64_t contiguous, int64_t ld, int64_t offset) {
-  if (t.dtype() == DType::kF16) return TileLoad::kHalf4;
-  return multiple_of_4({contiguous, ld, offset}) ? TileLoad::kVec4 : TileLoad::kScalar;
+TileKernel choose_kernel(const Context& ctx, const Product& p, const TileShape& shape,
+                         const TileParams& params) {
+  TileKernel kernel;
+  kernel.op = p.op;
+  kernel.bm = shape.bm, kernel.bn = shape.bn, kernel.tm = shape.tm, kernel.tn = shape.tn;
+  kernel.pad = 1;
+  if (kernel.workgroup_bytes() > static_cast<int>(ctx.limits().max_workgroup_memory)) {
+    kernel.pad = 0;
+  }
+  const bool vectors = multiple_of_4({p.op == MatmulOp::kTN ? p.m : p.k, p.lda, params.a_offset,
+                                      p.op == MatmulOp::kNT ? p.k : p.n, p.ldb, params.b_offset,
+                                      p.n, params.ldc, params.c_offset});
+  if (p.b.dtype() == DType::kF16) {
+    if (!vectors) {
+      throw runtime_failure("linear", "an f16 weight with a view that is not aligned",
+                            "expected offsets and widths in multiples of 4");
+    }
+    kernel.access = TileAccess::kHalf4;
+  } else if (!vectors) {
+    kernel.access = TileAccess::kScalar;
+  }
+  kernel.guard = p.m % shape.bm != 0 || p.n % shape.bn != 0;
+  kernel.tail_k = p.k % 16 != 0;
+  // Devices with narrow vectors run the written-out text no faster and compile it for seconds.
+  const bool wide = ctx.features().subgroups && ctx.features().subgroup_min_size >= 16;
+  kernel.unroll = kernel.access == TileAccess::kScalar ? 1 : wide ? 16 : 1;
+  if (kernel.access == TileAccess::kScalar) kernel.guard = kernel.tail_k = true;
+  return kernel;
 }
 
 /// One product whose bindings are all within the limit.
@@ -83,32 +111,14 @@ void run_tiles(Context& ctx, const Product& p) {
     params.ldc = static_cast<uint32_t>(p.ldc);
     params.c_offset = c_offset;
     params.alpha = p.alpha;
-    params.accumulate = p.accumulate ? 1 : 0;
+    params.flags = (p.accumulate ? kTileAccumulate : 0) | (p.bias ? kTileBias : 0);
   }
 
-  TileKernel kernel;
-  kernel.op = p.op;
-  kernel.bm = shape.bm, kernel.bn = shape.bn, kernel.tm = shape.tm, kernel.tn = shape.tn;
-  kernel.pad = 1;
-  if (kernel.workgroup_bytes() > static_cast<int>(ctx.limits().max_workgroup_memory))
-    kernel.pad = 0;
-  kernel.a = choose_load(p.a, p.op == MatmulOp::kTN ? p.m : p.k, p.lda, params.a_offset);
-  kernel.b = choose_load(p.b, p.op == MatmulOp::kNT ? p.k : p.n, p.ldb, params.b_offset);
-  kernel.store_vec4 = multiple_of_4({p.n, params.ldc, params.c_offset});
-  kernel.guard_m = p.m % shape.bm != 0;
-  kernel.guard_n = p.n % shape.bn != 0;
-  kernel.tail_k = p.k % 16 != 0;
-  kernel.bias = p.bias && parts == 1;
-
-  const auto workgroups = groups(tiles_m * tiles_n * parts);
+  const TileKernel kernel = choose_kernel(ctx, p, shape, params);
   const Tensor& target = parts > 1 ? scratch : c.tensor;
-  if (kernel.bias) {
-    launch(ctx, tile_kernel_spec(kernel),
-           {in(a.tensor), in(b.tensor), in(bias.tensor), out(target)}, params, workgroups);
-  } else {
-    launch(ctx, tile_kernel_spec(kernel), {in(a.tensor), in(b.tensor), out(target)}, params,
-           workgroups);
-  }
+  const Tensor& bias_or_any = (params.flags & kTileBias) != 0 ? bias.tensor : a.tensor;
+  launch(ctx, tile_kernel_spec(kernel), {in(a.tensor), in(b.tensor), in(bias_or_any), out(target)},
+         params, groups(tiles_m * tiles_n * parts));
   if (parts == 1) return;
 
   SumParts sum;
@@ -121,12 +131,62 @@ void run_tiles(Context& ctx, const Product& p) {
   sum_parts(ctx, scratch, sum);
 }
 
+struct SmallParams {
+  uint32_t m, n, k, a_row, a_step, b_column, b_step, ldc;
+  uint32_t a_offset, b_offset, c_offset, bias_offset;
+  float alpha;
+  uint32_t flags;
+};
+static_assert(sizeof(SmallParams) == 56);
+
+/// Too little work for tiles: they would cost more to compile and to fill than they save.
+bool is_small(const Product& p) {
+  constexpr int64_t kProducts = int64_t{1} << 21, kLongest = 512;
+  return p.k <= kLongest && p.m * p.n * p.k <= kProducts;
+}
+
+void run_small(Context& ctx, const Product& p) {
+  const Window a = window(p.a), b = window(p.b), c = window(p.c), bias = window(p.bias);
+  SmallParams params{};
+  params.m = static_cast<uint32_t>(p.m);
+  params.n = static_cast<uint32_t>(p.n);
+  params.k = static_cast<uint32_t>(p.k);
+  params.a_row = p.op == MatmulOp::kTN ? 1 : static_cast<uint32_t>(p.lda);
+  params.a_step = p.op == MatmulOp::kTN ? static_cast<uint32_t>(p.lda) : 1;
+  params.b_column = p.op == MatmulOp::kNT ? static_cast<uint32_t>(p.ldb) : 1;
+  params.b_step = p.op == MatmulOp::kNT ? 1 : static_cast<uint32_t>(p.ldb);
+  params.ldc = static_cast<uint32_t>(p.ldc);
+  params.a_offset = a.offset + static_cast<uint32_t>(p.a_column);
+  params.b_offset = b.offset;
+  params.c_offset = c.offset + static_cast<uint32_t>(p.c_column);
+  params.bias_offset = bias.offset;
+  params.alpha = p.alpha;
+  params.flags = (p.accumulate ? kTileAccumulate : 0) | (p.bias ? kTileBias : 0);
+  gpu::KernelSpec spec{"matmul_small", "matmul_small", {}, {}, {}};
+  spec.prelude = p.b.dtype() == DType::kF16
+                     ? "fn b_at(i: u32) -> f32 { return unpack2x16float(b[i / 2u])[i % 2u]; }\n"
+                     : "fn b_at(i: u32) -> f32 { return bitcast<f32>(b[i]); }\n";
+  launch(ctx, spec,
+         {in(a.tensor), in(b.tensor), in(p.bias ? bias.tensor : a.tensor), out(c.tensor)}, params,
+         invocations(p.m * p.n));
+}
+
 void run(Context& ctx, const Product& p) {
+  if (is_small(p)) return run_small(ctx, p);
   if (!matvec(ctx, p)) run_tiles(ctx, p);
 }
 
+/// Rows of a matrix that one binding holds, in whole tiles where that many fit. A window may begin
+/// up to 252 bytes early.
 int64_t rows_within(const Context& ctx, const Tensor& t, int64_t ld) {
-  return rows_per_binding(ctx, "matmul", ceil_div(t.size(), ld), ld * dtype_size(t.dtype()));
+  const int64_t row_bytes = ld * dtype_size(t.dtype()), rows = ceil_div(t.size(), ld);
+  const int64_t fit = (binding_limit(ctx) - 256) / row_bytes;
+  if (rows <= fit) return rows;
+  if (fit < 1) {
+    throw runtime_failure("matmul", fmt::format("rows of {} bytes", row_bytes),
+                          fmt::format("this device binds at most {}", binding_limit(ctx)));
+  }
+  return fit >= 64 ? fit / 64 * 64 : fit >= 4 ? fit / 4 * 4 : fit;
 }
 
 /// `count` rows of a matrix from row `begin`, as a flat view.

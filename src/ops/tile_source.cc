@@ -19,9 +19,7 @@ struct Side {
   int rows;           // of the tile
   int stride;         // of workgroup memory, in vec4
   int base;           // where it starts in workgroup memory
-  TileLoad load;
-  bool guard;
-  const char* dim;  // the uniform's field with the number of rows
+  const char* dim;    // the uniform's field with the number of rows
   int units = 0, loads = 0, step = 0;
 
   void distribute(int invocations) {
@@ -31,37 +29,19 @@ struct Side {
   }
 };
 
-const char* element_type(TileLoad load) {
-  switch (load) {
-    case TileLoad::kVec4:
-      return "vec4<f32>";
-    case TileLoad::kHalf4:
-      return "vec2<u32>";
-    case TileLoad::kScalar:
-      break;
-  }
-  return "f32";
-}
-
 class TileWriter {
  public:
   explicit TileWriter(const TileKernel& kernel)
       : kernel_(kernel),
-        a_{'a',
-           kernel.op != MatmulOp::kTN,
-           kernel.bm,
-           kernel.bm / 4 + kernel.pad,
-           0,
-           kernel.a,
-           kernel.guard_m,
-           "m"},
+        scalar_(kernel.access == TileAccess::kScalar),
+        guard_(kernel.guard || scalar_),
+        tail_(kernel.tail_k || scalar_),
+        a_{'a', kernel.op != MatmulOp::kTN, kernel.bm, kernel.bm / 4 + kernel.pad, 0, "m"},
         b_{'b',
            kernel.op == MatmulOp::kNT,
            kernel.bn,
            kernel.bn / 4 + kernel.pad,
            kSlice * (kernel.bm / 4 + kernel.pad),
-           kernel.b,
-           kernel.guard_n,
            "n"} {
     a_.distribute(kernel.invocations());
     b_.distribute(kernel.invocations());
@@ -87,45 +67,35 @@ class TileWriter {
 
  private:
   void declarations() {
-    int binding = 0;
-    w_.line("@group(0) @binding({}) var<storage, read> ga: array<{}>;", binding++,
-            element_type(kernel_.a));
-    w_.line("@group(0) @binding({}) var<storage, read> gb: array<{}>;", binding++,
-            element_type(kernel_.b));
-    if (kernel_.bias) {
-      w_.line("@group(0) @binding({}) var<storage, read> bias: array<f32>;", binding++);
-    }
-    w_.line("@group(0) @binding({}) var<storage, read_write> gc: array<{}>;", binding++,
-            kernel_.store_vec4 ? "vec4<f32>" : "f32");
+    const char* element = scalar_ ? "f32" : "vec4<f32>";
+    w_.line("@group(0) @binding(0) var<storage, read> ga: array<{}>;", element);
+    w_.line("@group(0) @binding(1) var<storage, read> gb: array<{}>;",
+            kernel_.access == TileAccess::kHalf4 ? "vec2<u32>" : element);
+    w_.line("@group(0) @binding(2) var<storage, read> bias: array<f32>;");
+    w_.line("@group(0) @binding(3) var<storage, read_write> gc: array<{}>;", element);
     w_.line(
         "struct Params {{ m: u32, n: u32, k: u32, k_part: u32, lda: u32, ldb: u32, ldc: u32, "
         "c_part: u32, a_offset: u32, b_offset: u32, c_offset: u32, bias_offset: u32, "
-        "tiles_m: u32, tiles_n: u32, alpha: f32, accumulate: u32 }}");
-    w_.line("@group(0) @binding({}) var<uniform> p: Params;", binding);
+        "tiles_m: u32, tiles_n: u32, alpha: f32, flags: u32 }}");
+    w_.line("@group(0) @binding(4) var<uniform> p: Params;");
     w_.line("var<workgroup> sm: array<vec4<f32>, {}>;", b_.base + kSlice * b_.stride);
   }
 
-  // Four elements along the contiguous direction; in the scalar form `i` is the element's index and
-  // `left` says how many of the four exist.
+  // Four elements along the contiguous direction from element (scalar) or vector `i`; of single
+  // elements only `left` exist.
   void fetch_function(const Side& s) {
-    switch (s.load) {
-      case TileLoad::kVec4:
-        w_.line("fn fetch_{0}(i: u32) -> vec4<f32> {{ return g{0}[i]; }}", s.name);
-        break;
-      case TileLoad::kHalf4:
-        w_.line(
-            "fn fetch_{0}(i: u32) -> vec4<f32> {{ let h = g{0}[i]; return "
-            "vec4<f32>(unpack2x16float(h.x), unpack2x16float(h.y)); }}",
-            s.name);
-        break;
-      case TileLoad::kScalar:
-        w_.line("fn fetch_{}(i: u32, left: u32) -> vec4<f32> {{", s.name);
-        w_.line("  var v = vec4<f32>();");
-        for (int j = 0; j < 4; ++j) {
-          w_.line("  if (left > {1}u) {{ v[{1}] = g{0}[i + {1}u]; }}", s.name, j);
-        }
-        w_.line("  return v;");
-        w_.line("}}");
+    if (scalar_) {
+      w_.line("fn fetch_{}(i: u32, left: u32) -> vec4<f32> {{", s.name);
+      w_.line("  var v = vec4<f32>();");
+      w_.line("  for (var j = 0u; j < min(left, 4u); j++) {{ v[j] = g{}[i + j]; }}", s.name);
+      w_.line("  return v;");
+      w_.line("}}");
+    } else if (s.name == 'b' && kernel_.access == TileAccess::kHalf4) {
+      w_.line(
+          "fn fetch_b(i: u32) -> vec4<f32> {{ let h = gb[i]; return "
+          "vec4<f32>(unpack2x16float(h.x), unpack2x16float(h.y)); }}");
+    } else {
+      w_.line("fn fetch_{0}(i: u32) -> vec4<f32> {{ return g{0}[i]; }}", s.name);
     }
   }
 
@@ -134,20 +104,21 @@ class TileWriter {
     w_.line("  if (row >= p.m || col >= p.n) {{ return; }}");
     w_.line("  let g = p.c_offset + part * p.c_part + row * p.ldc + col;");
     w_.line("  var r = p.alpha * v;");
-    if (kernel_.store_vec4) {
-      if (kernel_.bias) {
-        w_.line("  let b = p.bias_offset + col;");
-        w_.line("  r += vec4<f32>(bias[b], bias[b + 1u], bias[b + 2u], bias[b + 3u]);");
-      }
-      w_.line("  if (p.accumulate != 0u) {{ r += gc[g / 4u]; }}");
-      w_.line("  gc[g / 4u] = r;");
-    } else {
+    w_.line("  let b = p.bias_offset + col;");
+    if (scalar_) {
       w_.line("  for (var j = 0u; j < min(4u, p.n - col); j++) {{");
       w_.line("    var x = r[j];");
-      if (kernel_.bias) w_.line("    x += bias[p.bias_offset + col + j];");
-      w_.line("    if (p.accumulate != 0u) {{ x += gc[g + j]; }}");
+      w_.line("    if ((p.flags & {}u) != 0u) {{ x += bias[b + j]; }}", kTileBias);
+      w_.line("    if ((p.flags & {}u) != 0u) {{ x += gc[g + j]; }}", kTileAccumulate);
       w_.line("    gc[g + j] = x;");
       w_.line("  }}");
+    } else {
+      w_.line(
+          "  if ((p.flags & {}u) != 0u) {{ r += vec4<f32>(bias[b], bias[b + 1u], bias[b + 2u], "
+          "bias[b + 3u]); }}",
+          kTileBias);
+      w_.line("  if ((p.flags & {}u) != 0u) {{ r += gc[g / 4u]; }}", kTileAccumulate);
+      w_.line("  gc[g / 4u] = r;");
     }
     w_.line("}}");
   }
@@ -175,79 +146,72 @@ class TileWriter {
     w_.line("  let ty = (sg / {}u) * {}u + lane / {}u;", groups_x, lanes_y, lanes_x);
   }
 
-  // Running index of each load (`g`), the reduction index it stands for (`k`), its place in
+  // Running index of each load (`g`), the reduction index it stands for (`kk`), its place in
   // workgroup memory (`st`) and, for k-contiguous operands, its element there (`e`).
   void place_loads(const Side& s) {
-    const char n = s.name;
-    const bool scalar = s.load == TileLoad::kScalar;
-    const char* unit = scalar ? "1u" : "4u";
-    const char* width = scalar ? "4u" : "1u";  // elements of a unit, in index units
-    w_.line("  let {}l = p.ld{} / {};", n, n, unit);
+    const char* unit = scalar_ ? "1u" : "4u";
+    w_.line("  let {0}l = p.ld{0} / {1};", s.name, unit);
     if (s.k_contiguous) {
       // The low bit of the lane walks the reduction, the next four walk rows: at most two-way
       // conflicts on the transposing stores.
-      w_.line("  let {}k = (t & 1u) + 2u * ((t / 32u) % 2u);", n);
-      w_.line("  let {}r = ((t & 31u) >> 1u) + 16u * (t / 64u);", n);
-      w_.line("  let {0}st = {0}k * {1}u + {2}u + {0}r / 4u; let {0}e = {0}r % 4u;", n,
+      w_.line("  let {}k = (t & 1u) + 2u * ((t / 32u) % 2u);", s.name);
+      w_.line("  let {}r = ((t & 31u) >> 1u) + 16u * (t / 64u);", s.name);
+      w_.line("  let {0}st = {0}k * {1}u + {2}u + {0}r / 4u; let {0}e = {0}r % 4u;", s.name,
               4 * s.stride, s.base);
-      w_.line("  var {0}kk = k0 + {0}k * 4u;", n);
+      w_.line("  var {0}kk = k0 + {0}k * 4u;", s.name);
+      for (int i = 0; i < indices(s); ++i) {
+        std::string row = fmt::format("b{} + {}r + {}u", s.dim, s.name, i * s.step);
+        if (guard_) row = fmt::format("min({}, p.{} - 1u)", row, s.dim);
+        w_.line("  var {0}g{1} = (p.{0}_offset + k0) / {3} + ({2}) * {0}l + {0}k * {4};", s.name, i,
+                row, unit, scalar_ ? "4u" : "1u");
+      }
+      return;
+    }
+    w_.line("  let {0}c = t % {1}u; let {0}r = t / {1}u;", s.name, s.rows / 4);
+    w_.line("  let {0}st = {0}r * {1}u + {0}c + {2}u;", s.name, s.stride, s.base);
+    w_.line("  var {0}kk = k0 + {0}r;", s.name);
+    std::string column;
+    if (scalar_) {
+      w_.line("  let {0}col = b{1} + {0}c * 4u;", s.name, s.dim);
+      w_.line("  let {0}left = p.{1} - min(p.{1}, {0}col);", s.name, s.dim);
+      column = fmt::format("{}col", s.name);
     } else {
-      w_.line("  let {0}c = t % {1}u; let {0}r = t / {1}u;", n, s.rows / 4);
-      w_.line("  let {0}st = {0}r * {1}u + {0}c + {2}u;", n, s.stride, s.base);
-      w_.line("  var {0}kk = k0 + {0}r;", n);
-      if (scalar) {
-        w_.line("  let {0}col = b{1} + {0}c * 4u;", n, s.dim);
-        w_.line("  let {0}left = p.{1} - min(p.{1}, {0}col);", n, s.dim);
-      }
+      column = fmt::format("b{} / 4u + {}c", s.dim, s.name);
+      if (guard_) column = fmt::format("min({}, p.{} / 4u - 1u)", column, s.dim);
     }
-    for (int i = 0; i < s.loads; ++i) {
-      if (s.k_contiguous) {
-        const std::string row = fmt::format("b{} + {}r + {}u", s.dim, n, i * s.step);
-        const std::string at = s.guard ? fmt::format("min({}, p.{} - 1u)", row, s.dim) : row;
-        if (!split_index(s) && i > 0) break;
-        w_.line("  var {0}g{1} = (p.{0}_offset + k0) / {4} + ({2}) * {0}l + {0}k * {3};", n, i, at,
-                width, unit);
-      } else {
-        if (i > 0) break;
-        const std::string col =
-            scalar    ? fmt::format("{}col", n)
-            : s.guard ? fmt::format("min(b{0} / 4u + {1}c, p.{0} / 4u - 1u)", s.dim, n)
-                      : fmt::format("b{} / 4u + {}c", s.dim, n);
-        w_.line("  var {0}g0 = p.{0}_offset / {1} + (k0 + {0}r) * {0}l + {2};", n, unit, col);
-      }
-    }
+    w_.line("  var {0}g0 = p.{0}_offset / {1} + (k0 + {0}r) * {0}l + {2};", s.name, unit, column);
   }
 
-  // Rows are clamped one by one only where the tile is not full: constant distances between the
+  // Rows are clamped one by one only where the tile may not be full: constant distances between the
   // loads save registers.
-  static bool split_index(const Side& s) { return s.k_contiguous && s.guard; }
+  int indices(const Side& s) const { return s.k_contiguous && guard_ ? s.loads : 1; }
 
   std::string fetch(const Side& s, int i) const {
     const char n = s.name;
-    const std::string index = split_index(s) ? fmt::format("{}g{}", n, i)
+    const std::string index = indices(s) > 1 ? fmt::format("{}g{}", n, i)
+                              : i == 0       ? fmt::format("{}g0", n)
                                              : fmt::format("{0}g0 + {1}u * {0}l", n, i * s.step);
-    if (s.load != TileLoad::kScalar) return fmt::format("fetch_{}({})", n, index);
+    if (!scalar_) return fmt::format("fetch_{}({})", n, index);
     if (s.k_contiguous) return fmt::format("fetch_{0}({1}, k1 - min(k1, {0}kk))", n, index);
     return fmt::format("fetch_{0}({1}, {0}left)", n, index);
   }
 
   void load(const Side& s, const char* indent, bool declare) {
-    const char n = s.name;
     for (int i = 0; i < s.loads; ++i) {
-      const std::string value = fetch(s, i);
       std::string condition;
       if (s.units < kernel_.invocations()) condition = fmt::format("t < {}u", s.units);
-      if (kernel_.tail_k) {
-        const std::string k = s.k_contiguous ? fmt::format("{}kk < k1", n)
-                                             : fmt::format("{}kk + {}u < k1", n, i * s.step);
-        condition = condition.empty() ? k : condition + " && " + k;
+      if (tail_) {
+        if (!condition.empty()) condition += " && ";
+        condition += s.k_contiguous ? fmt::format("{}kk < k1", s.name)
+                                    : fmt::format("{}kk + {}u < k1", s.name, i * s.step);
       }
-      const std::string target = fmt::format("{}p{}", n, i);
+      const std::string target = fmt::format("{}p{}", s.name, i);
+      const char* var = declare ? "var " : "";
       if (condition.empty()) {
-        w_.line("{}{}{} = {};", indent, declare ? "var " : "", target, value);
+        w_.line("{}{}{} = {};", indent, var, target, fetch(s, i));
       } else {
-        w_.line("{}{}{} = vec4<f32>();", indent, declare ? "var " : "", target);
-        w_.line("{}if ({}) {{ {} = {}; }}", indent, condition, target, value);
+        w_.line("{}{}{} = vec4<f32>();", indent, var, target);
+        w_.line("{}if ({}) {{ {} = {}; }}", indent, condition, target, fetch(s, i));
       }
     }
   }
@@ -270,26 +234,32 @@ class TileWriter {
   }
 
   void advance(const Side& s) {
-    const char n = s.name;
-    const int indices = split_index(s) ? s.loads : 1;
-    for (int i = 0; i < indices; ++i) {
-      if (!s.k_contiguous) {
-        w_.line("      {0}g{1} += {2}u * {0}l;", n, i, kSlice);
+    for (int i = 0; i < indices(s); ++i) {
+      if (s.k_contiguous) {
+        w_.line("      {}g{} += {}u;", s.name, i, scalar_ ? kSlice : kSlice / 4);
       } else {
-        w_.line("      {}g{} += {}u;", n, i, s.load == TileLoad::kScalar ? kSlice : kSlice / 4);
+        w_.line("      {0}g{1} += {2}u * {0}l;", s.name, i, kSlice);
       }
     }
-    w_.line("      {}kk += {}u;", n, kSlice);
+    w_.line("      {}kk += {}u;", s.name, kSlice);
   }
 
+  // The next slice is loaded while this one is multiplied; the scalar form, which has no speed to
+  // lose, loads it when it is needed.
   void main_loop() {
     for (int i = 0; i < kernel_.tm; ++i) {
       for (int j = 0; j < kernel_.tn / 4; ++j) w_.line("  var c{}_{} = vec4<f32>();", i, j);
     }
-    load(a_, "  ", true);
-    load(b_, "  ", true);
+    if (!scalar_) {
+      load(a_, "  ", true);
+      load(b_, "  ", true);
+    }
     w_.line("  let slices = (k1 - k0 + {}u) / {}u;", kSlice - 1, kSlice);
     w_.line("  for (var slice = 0u; slice < slices; slice++) {{");
+    if (scalar_) {
+      load(a_, "    ", true);
+      load(b_, "    ", true);
+    }
     w_.line("    workgroupBarrier();");
     store_slice(a_);
     store_slice(b_);
@@ -298,20 +268,32 @@ class TileWriter {
     advance(a_);
     advance(b_);
     w_.line("    }}");
-    load(a_, "    ", false);
-    load(b_, "    ", false);
-    for (int k = 0; k < kSlice; ++k) multiply(k);
+    if (!scalar_) {
+      load(a_, "    ", false);
+      load(b_, "    ", false);
+    }
+    if (kernel_.unroll == kSlice) {
+      for (int k = 0; k < kSlice; ++k) multiply(k, "");
+    } else {
+      w_.line("    for (var k = 0u; k < {}u; k += {}u) {{", kSlice, kernel_.unroll);
+      w_.line("    let ak0 = ty + k * {}u; let bk0 = tx + k * {}u;", a_.stride, b_.stride);
+      for (int k = 0; k < kernel_.unroll; ++k) multiply(k, "k0");
+      w_.line("    }}");
+    }
     w_.line("  }}");
   }
 
-  void multiply(int k) {
+  // `row` is empty or names the first step of a partly written out slice.
+  void multiply(int k, std::string_view row) {
     const int groups_m = kernel_.tm / 4, groups_n = kernel_.tn / 4;
+    const std::string a = row.empty() ? "ty" : fmt::format("a{}", row);
+    const std::string b = row.empty() ? "tx" : fmt::format("b{}", row);
     w_.line("    {{");
     for (int g = 0; g < groups_m; ++g) {
-      w_.line("    let a{} = sm[ty + {}u];", g, k * a_.stride + g * (kernel_.bm / groups_m) / 4);
+      w_.line("    let a{} = sm[{} + {}u];", g, a, k * a_.stride + g * (kernel_.bm / groups_m) / 4);
     }
     for (int g = 0; g < groups_n; ++g) {
-      w_.line("    let b{} = sm[tx + {}u];", g,
+      w_.line("    let b{} = sm[{} + {}u];", g, b,
               b_.base + k * b_.stride + g * (kernel_.bn / groups_n) / 4);
     }
     for (int i = 0; i < kernel_.tm; ++i) {
@@ -333,6 +315,7 @@ class TileWriter {
   }
 
   const TileKernel& kernel_;
+  const bool scalar_, guard_, tail_;
   Side a_, b_;
   WgslWriter w_;
 };

@@ -9,11 +9,11 @@
 
 namespace wgrad::ops {
 
-/// How a tile kernel reads four neighbouring elements of an operand.
-enum class TileLoad : uint8_t {
-  kVec4,    ///< one 16-byte load; offset, row length and stride are multiples of 4
-  kScalar,  ///< four guarded loads; any shape
-  kHalf4,   ///< four f16 in 8 bytes; alignment as kVec4
+/// How a tile kernel reads its operands and writes C.
+enum class TileAccess : uint8_t {
+  kVec4,    ///< 16-byte accesses; offsets, row lengths and strides are multiples of 4
+  kHalf4,   ///< the same, with B in f16
+  kScalar,  ///< guarded single elements; any shape, slower
 };
 
 /// The product in f32 arithmetic, core WebGPU only: each workgroup computes bm x bn elements, each
@@ -24,13 +24,11 @@ struct TileKernel {
   int bm = 128, bn = 128, tm = 8, tn = 8;
   /// Skew of the rows in workgroup memory, in vec4; 1 is faster where 16896 bytes are allowed.
   int pad = 0;
-  TileLoad a = TileLoad::kVec4, b = TileLoad::kVec4;
-  bool store_vec4 = true;
-  /// The last tile in this direction is not full.
-  bool guard_m = false, guard_n = false;
-  /// The reduction is not a multiple of 16.
-  bool tail_k = false;
-  bool bias = false;  ///< binding 2 is f32 [n], added to every row
+  TileAccess access = TileAccess::kVec4;
+  bool guard = false;   ///< the last tiles are not full (always so in kScalar)
+  bool tail_k = false;  ///< the reduction is not a multiple of 16 (always so in kScalar)
+  /// Steps of the reduction written out one after the other, a divisor of 16.
+  int unroll = 16;
 
   auto operator<=>(const TileKernel&) const = default;
   int invocations() const { return (bm / tm) * (bn / tn); }
@@ -46,10 +44,12 @@ struct TileParams {
   uint32_t a_offset, b_offset, c_offset, bias_offset;
   uint32_t tiles_m, tiles_n;
   float alpha;
-  uint32_t accumulate;
+  uint32_t flags;  ///< kTileAccumulate, kTileBias
 };
 static_assert(sizeof(TileParams) == 64);
+inline constexpr uint32_t kTileAccumulate = 1, kTileBias = 2;
 
+/// Bindings: A, B, bias f32 [n] (any f32 tensor without kTileBias), C.
 std::string tile_source(const TileKernel& kernel);
 /// The specification with the text generated once for each kernel.
 const gpu::KernelSpec& tile_kernel_spec(const TileKernel& kernel);

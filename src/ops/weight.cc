@@ -31,14 +31,15 @@ gpu::KernelSpec convert_spec(std::string_view entry_point) {
   return {"f16_convert", entry_point, {}, {}, {}};
 }
 
-WeightFormat choose_format(const Context& ctx, WeightPrecision precision, int64_t in_features) {
+WeightFormat choose_format(const Context& ctx, WeightPrecision precision, int64_t out_features,
+                           int64_t in_features) {
   if (precision == WeightPrecision::kNF4) return WeightFormat::kNF4;
   if (precision == WeightPrecision::kF32 || ctx.modelled() == DeviceKind::kCpu ||
       ctx.compute() == ComputeType::kF32 || !ctx.features().shader_f16) {
     return WeightFormat::kF32;
   }
   if (has_f16_product(ctx)) return WeightFormat::kF16Blocks;
-  return in_features % 8 == 0 ? WeightFormat::kF16 : WeightFormat::kF32;
+  return in_features % 8 == 0 && out_features % 4 == 0 ? WeightFormat::kF16 : WeightFormat::kF32;
 }
 
 /// Rows that are read and passed on at a time: about 16 MiB, a multiple of 256.
@@ -187,11 +188,17 @@ int64_t Weight::bytes() const {
 
 Weight load_weight(Context& ctx, std::string name, int64_t out_features, int64_t in_features,
                    WeightPrecision precision, const RowReader& read_rows) {
-  Weight w;
-  w.format = choose_format(ctx, precision, in_features);
-  if (w.format == WeightFormat::kNF4) {
+  return load_weight_as(ctx, choose_format(ctx, precision, out_features, in_features),
+                        std::move(name), out_features, in_features, read_rows);
+}
+
+Weight load_weight_as(Context& ctx, WeightFormat format, std::string name, int64_t out_features,
+                      int64_t in_features, const RowReader& read_rows) {
+  if (format == WeightFormat::kNF4) {
     return load_nf4_weight(ctx, std::move(name), out_features, in_features, read_rows);
   }
+  Weight w;
+  w.format = format;
   w.out_features = out_features;
   w.in_features = in_features;
   w.name = std::move(name);

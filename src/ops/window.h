@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
+#include "ops/context.h"
 #include "ops/tensor.h"
 
 namespace wgrad::ops {
@@ -20,6 +22,11 @@ inline Window window(const Tensor& view) {
   return {Tensor(view.storage(), view.byte_offset() - view.byte_offset() % 256,
                  {view.size() + before}, view.dtype()),
           static_cast<uint32_t>(before)};
+}
+
+/// Bytes of the largest binding used: larger ones gave wrong results on a device that allows them.
+inline int64_t binding_limit(const Context& ctx) {
+  return static_cast<int64_t>(std::min(ctx.limits().max_binding_size, uint64_t{1} << 30));
 }
 
 }  // namespace wgrad::ops
