@@ -109,7 +109,19 @@ TEST_P(FamilyTest, GradientsOfAnAdapterMatchPeft) {
                         Golden(folder() / "adapter_expected.safetensors"), name());
 }
 
-TEST_P(FamilyTest, ARowIsTheSameAloneAndInABatch) {
+INSTANTIATE_TEST_SUITE_P(Cpu, FamilyTest,
+                         ::testing::Combine(::testing::Values(Device::kCpu),
+                                            ::testing::ValuesIn(kModels)),
+                         device_and_model);
+INSTANTIATE_TEST_SUITE_P(SoftwareGpu, FamilyTest,
+                         ::testing::Combine(::testing::Values(Device::kSoftwareGpu),
+                                            ::testing::ValuesIn(kModels)),
+                         device_and_model);
+
+/// Rows of five lengths are slow on the software driver, which compiles for each.
+class RowTest : public FamilyTest {};
+
+TEST_P(RowTest, ARowIsTheSameAloneAndInABatch) {
   const Model model = load_model(ctx(), folder(), {});
   const GoldenRows rows(golden());
   Decoder decoder(ctx(), model, nullptr, {});
@@ -126,13 +138,13 @@ TEST_P(FamilyTest, ARowIsTheSameAloneAndInABatch) {
   EXPECT_LE(difference(together, alone), 1e-5 * largest(together));
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, FamilyTest,
+INSTANTIATE_TEST_SUITE_P(Cpu, RowTest,
                          ::testing::Combine(::testing::Values(Device::kCpu),
                                             ::testing::ValuesIn(kModels)),
                          device_and_model);
-INSTANTIATE_TEST_SUITE_P(SoftwareGpu, FamilyTest,
+INSTANTIATE_TEST_SUITE_P(SoftwareGpu, RowTest,
                          ::testing::Combine(::testing::Values(Device::kSoftwareGpu),
-                                            ::testing::ValuesIn(kModels)),
+                                            ::testing::Values("mistral")),
                          device_and_model);
 
 class DecoderTest : public ::testing::TestWithParam<Device> {

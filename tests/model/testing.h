@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,10 @@ inline std::filesystem::path data_folder() {
 }
 
 enum class Device { kCpu, kSoftwareGpu };
+
+inline void PrintTo(Device device, std::ostream* out) {
+  *out << (device == Device::kCpu ? "CPU" : "software GPU");
+}
 
 /// One context a device for the whole binary: making a device is slow.
 inline Context& context(Device device) {
