@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "cpu/attention.h"
+#include "ops/attention_matrix.h"
 #include "ops/attention_source.h"
 #include "ops/launch.h"
 #include "wgrad/error.h"
@@ -21,16 +23,6 @@ constexpr double kLog2E = 1.4426950408889634;
 
 /// Few queries against many keys are split by keys, so that they fill the device.
 constexpr int64_t kDecodeQueries = 8;
-
-/// Mirrors Params of kernels/lib_attention_common.wgsl.
-struct AttentionParams {
-  uint32_t queries, keys, query_offset, window;
-  uint32_t heads, kv_heads, groups, first_token;
-  uint32_t origin;
-  float scale, scale_log2e;
-  uint32_t splits, one;
-};
-static_assert(sizeof(AttentionParams) == 52);
 
 void check_shape(const AttentionShape& s) {
   if (s.heads < 1 || s.kv_heads < 1 || s.heads % s.kv_heads != 0) {
@@ -86,14 +78,22 @@ struct Segment {
   int64_t origin, first, end;
 };
 
+/// Segments begin at multiples of this, where a binding of any of the tensors may.
+constexpr int64_t kSegmentAlign = 64;
+
+/// Tokens that every tensor of a segment, f16 operands included, fits a binding with.
+int64_t tokens_per_segment(Context& ctx, const AttentionShape& s, int64_t tokens) {
+  const int64_t dim = attention_uses_matrices(ctx, s, tokens) ? attention_packed_dim(s.head_dim)
+                                                              : std::max<int64_t>(s.head_dim, 2);
+  const int64_t token_bytes =
+      std::max(s.heads, s.kv_heads) * std::max(dim, s.head_dim) * int64_t{sizeof(float)};
+  return rows_per_binding(ctx, kFunction, tokens, token_bytes, kSegmentAlign);
+}
+
 /// One segment where every tensor fits a binding; else as many rows a segment as fit.
 std::vector<Segment> segments(Context& ctx, const AttentionShape& s, int64_t queries, int64_t keys,
                               const Tensor& row_begin) {
-  constexpr int64_t kAlign = 64;
-  const int64_t token_bytes =
-      std::max(s.heads, s.kv_heads) * std::max<int64_t>(s.head_dim, 2) * int64_t{sizeof(float)};
-  const int64_t fits =
-      rows_per_binding(ctx, kFunction, std::max(queries, keys), token_bytes, kAlign);
+  const int64_t fits = tokens_per_segment(ctx, s, std::max(queries, keys));
   if (std::max(queries, keys) <= fits) return {{0, 0, queries}};
 
   std::vector<uint32_t> begins(static_cast<size_t>(queries), 0);
@@ -101,7 +101,7 @@ std::vector<Segment> segments(Context& ctx, const AttentionShape& s, int64_t que
   std::vector<Segment> result;
   int64_t first = 0;
   while (first < queries) {
-    const int64_t origin = first / kAlign * kAlign;
+    const int64_t origin = first / kSegmentAlign * kSegmentAlign;
     // The last row boundary that keeps the segment within a binding.
     int64_t end = first;
     for (int64_t i = first + 1; i <= std::min(queries, origin + fits); ++i) {
@@ -181,6 +181,11 @@ void attention_forward(Context& ctx, const AttentionShape& s, const Tensor& q, c
     forward_by_keys(ctx, s, q, k, v, row_begin, out, logsumexp);
     return;
   }
+  const int64_t fits = tokens_per_segment(ctx, s, std::max(queries, keys));
+  std::optional<AttentionOperands> operands;
+  if (attention_uses_matrices(ctx, s, queries)) {
+    operands.emplace(ctx, s, std::min(queries, fits), std::min(keys, fits), false);
+  }
   if (ctx.kind() == DeviceKind::kPlan) return;
   const int64_t rows = attention_tile_rows(AttentionKernel::kForward, s.head_dim);
   for (const Segment& segment : segments(ctx, s, queries, keys, row_begin)) {
@@ -189,6 +194,12 @@ void attention_forward(Context& ctx, const AttentionShape& s, const Tensor& q, c
     const auto key_part = [&](const Tensor& t) {
       return t.rows(segment.origin, segment.origin + params.keys);
     };
+    if (operands) {
+      operands->pack(ctx, part(q), key_part(k), key_part(v), {});
+      attention_forward_matrix(ctx, s, params, *operands, part(row_begin), part(out),
+                               part(logsumexp));
+      continue;
+    }
     dispatch(ctx, AttentionKernel::kForward, s.head_dim,
              {in(part(q)), in(key_part(k)), in(key_part(v)), in(part(row_begin)),
               ops::out(part(out)), ops::out(part(logsumexp))},
@@ -229,6 +240,11 @@ void attention_backward(Context& ctx, const AttentionShape& s, const Tensor& q, 
   if (ctx.modelled() == DeviceKind::kCpu) return;
   const Tensor statistics =
       ctx.allocate({tokens, s.heads, 2}, DType::kF32, "scratch/attention_statistics");
+  const int64_t fits = tokens_per_segment(ctx, s, tokens);
+  std::optional<AttentionOperands> operands;
+  if (attention_uses_matrices(ctx, s, tokens)) {
+    operands.emplace(ctx, s, std::min(tokens, fits), std::min(tokens, fits), true);
+  }
   if (ctx.kind() == DeviceKind::kPlan) return;
   for (const Segment& segment : segments(ctx, s, tokens, tokens, row_begin)) {
     const AttentionParams params = segment_params(s, segment, tokens, tokens);
@@ -239,6 +255,12 @@ void attention_backward(Context& ctx, const AttentionShape& s, const Tensor& q, 
     dispatch(ctx, AttentionKernel::kStatistics, s.head_dim,
              {in(part(out)), in(part(grad_out)), in(part(logsumexp)), ops::out(part(statistics))},
              params, ceil_div(params.queries * s.heads, 16));
+    if (operands) {
+      operands->pack(ctx, part(q), part(k), part(v), part(grad_out));
+      attention_backward_matrix(ctx, s, params, *operands, part(row_begin), part(row_end),
+                                part(statistics), part(grad_q), part(grad_k), part(grad_v));
+      continue;
+    }
     dispatch(ctx, AttentionKernel::kGradKv, s.head_dim,
              {in(part(q)), in(part(k)), in(part(v)), in(part(row_end)), in(part(statistics)),
               in(part(grad_out)), ops::out(part(grad_k)), ops::out(part(grad_v))},

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "gpu/prelude.h"
 
@@ -82,7 +84,7 @@ std::string store_function(std::string_view name, int64_t head_dim) {
 }
 
 /// The tile kernels' constants: how a tile of head_dim columns is spread over 256 invocations.
-std::string constants(AttentionKernel kernel, int64_t head_dim) {
+std::string constants(int64_t rows, int64_t head_dim) {
   constexpr int64_t kStage = 384;  // STAGE of lib_attention_tile.wgsl
   const int64_t units = (head_dim + 3) / 4;
   const int64_t lanes = units > 8 ? 16 : units > 4 ? 8 : 4;
@@ -92,8 +94,8 @@ std::string constants(AttentionKernel kernel, int64_t head_dim) {
       "alias Cell = {};\nconst HEAD_DIM: u32 = {}u;\nconst UNITS: u32 = {}u;\n"
       "const ROWS: u32 = {}u;\nconst VALUE_LANES: u32 = {}u;\nconst VALUE_UNITS: u32 = {}u;\n"
       "const BATCH: u32 = {}u;\n",
-      head_dim % 4 == 0 ? "vec4<f32>" : "f32", head_dim, units,
-      attention_tile_rows(kernel, head_dim), lanes, (units + lanes - 1) / lanes, batch);
+      head_dim % 4 == 0 ? "vec4<f32>" : "f32", head_dim, units, rows, lanes,
+      (units + lanes - 1) / lanes, batch);
 }
 
 }  // namespace
@@ -108,12 +110,51 @@ gpu::KernelSpec attention_kernel(AttentionKernel kernel, int64_t head_dim) {
   gpu::KernelSpec spec;
   spec.source = part.file;
   spec.entry_point = part.file;
-  spec.prelude = constants(kernel, head_dim);
+  spec.prelude = constants(attention_tile_rows(kernel, head_dim), head_dim);
   for (std::string_view name : part.loads) spec.prelude += load_function(name, head_dim);
   for (std::string_view name : part.stores) spec.prelude += store_function(name, head_dim);
   spec.prelude += gpu::kernel_source("lib_attention_common");
   if (part.first_key) spec.prelude += gpu::kernel_source("lib_attention_first_key");
   if (part.tile) spec.prelude += gpu::kernel_source("lib_attention_tile");
+  return spec;
+}
+
+gpu::KernelSpec attention_pack_kernel(AttentionPackKernel kernel, int64_t head_dim) {
+  gpu::KernelSpec spec;
+  spec.source = "attention_pack";
+  spec.entry_point = kernel == AttentionPackKernel::kNorms    ? "attention_norms"
+                     : kernel == AttentionPackKernel::kFactor ? "attention_factor"
+                                                              : "attention_pack";
+  spec.prelude =
+      constants(0, head_dim) + load_function("elements", head_dim) +
+      fmt::format("const PACKED_UNITS: u32 = {}u;\n", attention_packed_dim(head_dim) / 8);
+  spec.prelude += gpu::kernel_source("lib_attention_common");
+  return spec;
+}
+
+const gpu::KernelSpec& attention_matrix_kernel(AttentionMatrixKernel kernel, int64_t head_dim) {
+  static std::map<std::pair<AttentionMatrixKernel, int64_t>, gpu::KernelSpec> specs;
+  const auto [at, made] = specs.try_emplace({kernel, head_dim});
+  if (!made) return at->second;
+  std::span<const std::string_view> stores = kOut;
+  std::string_view name = "attention_forward_matrix";
+  if (kernel == AttentionMatrixKernel::kGradQ) {
+    name = "attention_grad_q_matrix";
+    stores = kGradQ;
+  } else if (kernel == AttentionMatrixKernel::kGradKv) {
+    name = "attention_grad_kv_matrix";
+    stores = kGradKv;
+  }
+  gpu::KernelSpec& spec = at->second;
+  spec.source = name;
+  spec.entry_point = "main";
+  std::string& text = spec.generated_text;
+  text = attention_matrix_directives() + constants(0, head_dim);
+  for (std::string_view tensor : stores) text += store_function(tensor, head_dim);
+  text += gpu::kernel_source("lib_attention_common");
+  if (kernel != AttentionMatrixKernel::kGradKv)
+    text += gpu::kernel_source("lib_attention_first_key");
+  text += attention_matrix_source(kernel, attention_packed_dim(head_dim));
   return spec;
 }
 

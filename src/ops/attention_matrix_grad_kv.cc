@@ -1,0 +1,251 @@
+#include <fmt/format.h>
+
+#include "ops/attention_matrix_text.h"
+
+namespace wgrad::ops::attention_matrix {
+namespace {
+
+/// 64 keys a workgroup. Of the four subgroups that own 32 keys two make the transposed scores and
+/// then grad_v, two make the transposed grad_out v^T and then grad_k. The keys are the rows, so the
+/// weights are left operands as they lie, and k and v stay in registers.
+struct GradKvLayout : Layout {
+  explicit GradKvLayout(int64_t packed_dim)
+      : Layout(packed_dim),
+        grad_out(kTile * row),
+        statistics(2 * kTile * row),
+        scores(statistics + 2 * kTile / 4),
+        score_size(kKeys * kScoreRow),
+        weights(scores + 2 * score_size),
+        weight_size(kKeys * kWeightRow),
+        total(weights + 2 * weight_size) {}
+  static constexpr int64_t kSubgroups = 8, kKeys = 64;
+  int64_t grad_out, statistics, scores, score_size, weights, weight_size, total;
+};
+
+AttentionMatrixShape shape_of(const GradKvLayout& l) {
+  return {l.kKeys, l.kSubgroups * 32, l.total * 16};
+}
+
+void write_grad_kv_head(WgslWriter& w, const GradKvLayout& l) {
+  w.line("// One past the last query that sees the key.");
+  w.line("fn last_query_of(key: u32) -> u32 {{");
+  w.line("  let end = min(row_end[key] - params.origin, params.queries);");
+  w.line("  return select(end, min(end, key + params.window), params.window > 0u);");
+  w.line("}}");
+  w.line("@compute @workgroup_size({})", shape_of(l).invocations);
+  w.line("fn main(@builtin(workgroup_id) group_id: vec3<u32>,");
+  w.line("        @builtin(num_workgroups) group_count: vec3<u32>,");
+  w.line("        @builtin(local_invocation_index) t: u32) {{");
+  w.line("  let group = group_id.x + group_id.y * group_count.x;");
+  w.line("  if (group >= params.groups) {{ return; }}");
+  w.line("  let sg = t / 32u;");
+  w.line("  let lane = t % 32u;");
+  w.line("  let kv_head = group % params.kv_heads;");
+  w.line("  let first = group / params.kv_heads * {}u;", l.kKeys);
+  w.line("  let last_query = params.queries - 1u;");
+  w.line("  let last_key = params.keys - 1u;");
+  w.line("  let v_base = params.keys * params.kv_heads;");
+  w.line("  let d_base = params.queries * params.heads;");
+  w.line("  let group_heads = params.heads / params.kv_heads;");
+  w.line("  let owned = (sg / 4u) * 32u;    // the subgroup's first key in the tile");
+  w.line("  let role = (sg / 2u) % 2u;      // 0: scores and grad_v, 1: grad_out v^T and grad_k");
+  w.line("  let side = sg % 2u;             // half of the queries, then half of the columns");
+  w.line("  let row = sg * 8u + lane % 8u;  // eight queries of one key a lane");
+  w.line("  let part = lane / 8u;");
+  w.line("  let key = first + row;");
+  w.line("  let end = select(0u, last_query_of(min(key, last_key)), is_own(key));");
+  w.line("  let whole = is_own(first) && is_own(first + {}u);", l.kKeys - 1);
+  w.line("  let unmasked_end = select(0u, last_query_of(min(first, last_key)), whole);");
+  w.line("  let queries_end = max(last_query_of(min(first + {}u, last_key)), first);", l.kKeys - 1);
+  w.line("  let tiles = (queries_end - first + {}u) / {}u;", kTile - 1, kTile);
+  w.line("  let steps = tiles * group_heads;");
+  w.line("  let my_scores = {}u + row * {}u + part * 2u;", l.scores, kScoreRow);
+  w.line("  let my_weights = {}u + row * {}u + part;", l.weights, kWeightRow);
+  write_grad_factors(w);
+}
+
+void write_grad_kv_keys(WgslWriter& w, const GradKvLayout& l) {
+  for (int s = 0; s < 2; ++s) {
+    for (int64_t d = 0; d < l.steps(); ++d) {
+      w.line("  var f{}_{} = subgroup_matrix_left<f16, 16, 16>();", s, d);
+    }
+  }
+  for (int role = 0; role < 2; ++role) {
+    w.line("  workgroupBarrier();");
+    w.line("  for (var e = t; e < {}u; e += 256u) {{", l.kKeys * l.units);
+    w.line("    let r = e / {}u;", l.units);
+    w.line(
+        "    sm[r * {}u + e % {}u] = kv[({} + min(first + r, last_key) * params.kv_heads + "
+        "kv_head) * {}u + e % {}u];",
+        l.row, l.units, role == 0 ? "0u" : "v_base", l.units, l.units);
+    w.line("  }}");
+    w.line("  workgroupBarrier();");
+    w.line("  if (role == {}u) {{", role);
+    for (int64_t s = 0; s < 2; ++s) {
+      for (int64_t d = 0; d < l.steps(); ++d) {
+        w.line("    f{}_{} = {};", s, d,
+               load_matrix("left", "row_major",
+                           fmt::format("(owned + {}u) * {}u + {}u", 16 * s, l.row, d * 2), l.row));
+      }
+    }
+    w.line("  }}");
+  }
+  w.line("  workgroupBarrier();");
+}
+
+void write_grad_kv_load(WgslWriter& w, const Staging& staging) {
+  staging.load(w, "q", "qd", "0u", "qb", "last_query", "params.heads", "head");
+  staging.load(w, "d", "qd", "d_base", "qb", "last_query", "params.heads", "head");
+  w.line("    {{ let both = statistics[min(qb + t % {}u, last_query) * params.heads + head];",
+         kTile);
+  w.line("      statistic = select(both.y * factors[3].x * factors[2].x, both.x, t < {}u); }}",
+         kTile);
+}
+
+void write_grad_kv_store(WgslWriter& w, const GradKvLayout& l, const Staging& staging) {
+  staging.store(w, "q", 0);
+  staging.store(w, "d", l.grad_out);
+  w.line("    if (t < {}u) {{ sm[{}u + t / 4u][t % 4u] = bitcast<u32>(statistic); }}", 2 * kTile,
+         l.statistics);
+}
+
+void write_grad_kv_products(WgslWriter& w, const GradKvLayout& l) {
+  for (int s = 0; s < 2; ++s) w.line("    var s{} = {}();", s, kResult);
+  for (int64_t d = 0; d < l.steps(); ++d) {
+    w.line("    {{ let qf = {};",
+           load_matrix("right", "col_major", fmt::format("product_in + {}u", d * 2), l.row));
+    for (int s = 0; s < 2; ++s) {
+      w.line("      s{0} = subgroupMatrixMultiplyAccumulate(f{0}_{1}, qf, s{0});", s, d);
+    }
+    w.line("    }}");
+  }
+  for (int64_t s = 0; s < 2; ++s) {
+    w.line("    subgroupMatrixStore<row_major>(&sm, product_out + {}u, s{}, {}u);",
+           s * 16 * kScoreRow, s, kScoreRow);
+  }
+}
+
+void write_grad_kv_weights(WgslWriter& w, const GradKvLayout& l) {
+  for (int i = 0; i < 2; ++i) {
+    w.line("    var x{0} = exp2(four(my_scores + {0}u) * to_log2 - four({1}u + part * 2u));", i,
+           l.statistics + i);
+  }
+  w.line("    if (tile_first < first + {}u || tile_first + {}u > unmasked_end) {{", l.kKeys, kTile);
+  w.line("      let my_query = tile_first + part * 8u;");
+  write_mask(w, "x", 2, "my_query", "vec4<f32>()", "key", "end");
+  w.line("    }}");
+  for (int i = 0; i < 2; ++i) {
+    w.line("    let y{0} = x{0} * ((four(my_scores + {1}u) - four({2}u + part * 2u)) * 0x1p-16);",
+           i, l.score_size + i, l.statistics + kTile / 4 + i);
+  }
+  w.line("    sm[my_weights] = packed(x0, x1);");
+  w.line("    sm[my_weights + {}u] = packed(y0, y1);", l.weight_size);
+}
+
+void write_grad_kv_sums(WgslWriter& w, const GradKvLayout& l) {
+  for (int64_t kk = 0; kk < 2; ++kk) {
+    for (int64_t s = 0; s < 2; ++s) {
+      w.line("    let p{}_{} = {};", s, kk,
+             load_matrix("left", "row_major",
+                         fmt::format("sum_left + {}u", s * 16 * kWeightRow + kk * 2), kWeightRow));
+    }
+    for (int64_t n = 0; n < l.half(); ++n) {
+      w.line("    {{ let qf = {};",
+             load_matrix("right", "row_major",
+                         fmt::format("sum_right + {}u", kk * 16 * l.row + n * 2), l.row));
+      for (int s = 0; s < 2; ++s) {
+        w.line("      a{0}_{1} = subgroupMatrixMultiplyAccumulate(p{0}_{2}, qf, a{0}_{1});", s, n,
+               kk);
+      }
+      w.line("    }}");
+    }
+  }
+}
+
+void write_grad_kv_results(WgslWriter& w, const GradKvLayout& l) {
+  w.line("  // 16 x 16 at a time through workgroup memory.");
+  w.line("  let block = sg * 80u;");
+  w.line("  let mine = block + (lane % 16u) * 5u + (lane / 16u) * 2u;");
+  w.line("  let result = params.scale * factors[0].y;");
+  for (int64_t s = 0; s < 2; ++s) {
+    w.line("  let g{} = first + owned + {}u + lane % 16u;", s, 16 * s);
+    for (int64_t n = 0; n < l.half(); ++n) {
+      w.line("  subgroupMatrixStore<row_major>(&sm, block, a{}_{}, 5u);", s, n);
+      w.line("  workgroupBarrier();");
+      w.line("  if (is_own(g{})) {{", s);
+      w.line("    let unit = side * {}u + {}u + (lane / 16u) * 2u;", l.dim / 8, n * 4);
+      w.line("    let at = g{} * params.kv_heads + kv_head;", s);
+      for (int e = 0; e < 2; ++e) {
+        w.line("    if (unit + {0}u < UNITS) {{", e);
+        w.line("      let sum = four(mine + {0}u);", e);
+        w.line("      if (role == 0u) {{ store_grad_v(at, unit + {}u, sum * factors[3].y); }}", e);
+        w.line("      else {{ store_grad_k(at, unit + {}u, sum * result * grad_unit); }}", e);
+        w.line("    }}");
+      }
+      w.line("  }}");
+      w.line("  workgroupBarrier();");
+    }
+  }
+}
+
+}  // namespace
+
+AttentionMatrixShape grad_kv_shape(int64_t packed_dim) {
+  return shape_of(GradKvLayout(packed_dim));
+}
+
+std::string grad_kv_source(int64_t packed_dim) {
+  const GradKvLayout l(packed_dim);
+  const Staging staging(l, shape_of(l).invocations);
+  WgslWriter w;
+  write_bindings(w,
+                 {{"qd", "vec4<u32>"},
+                  {"kv", "vec4<u32>"},
+                  {"row_end", "u32"},
+                  {"statistics", "vec2<f32>"},
+                  {"factors", "vec2<f32>"}},
+                 {{"grad_k", "Cell"}, {"grad_v", "Cell"}});
+  write_common(w, l.total);
+  write_grad_kv_head(w, l);
+  write_grad_kv_keys(w, l);
+  staging.write_lanes(w);
+  for (int s = 0; s < 2; ++s) {
+    for (int64_t n = 0; n < l.half(); ++n) w.line("  var a{}_{} = {}();", s, n, kResult);
+  }
+  for (const char* name : {"q", "d"}) staging.declare(w, name);
+  w.line("  var statistic = 0.0;");
+  w.line("  var head = kv_head * group_heads;");
+  w.line("  var qb = first;");
+  write_grad_kv_load(w, staging);
+  write_grad_kv_store(w, l, staging);
+  w.line("  workgroupBarrier();");
+  w.line("  let product_in = role * {}u + side * {}u;", l.grad_out, 16 * l.row);
+  w.line("  let product_out = {}u + role * {}u + owned * {}u + side * 4u;", l.scores, l.score_size,
+         kScoreRow);
+  w.line("  let sum_left = {}u + role * {}u + owned * {}u;", l.weights, l.weight_size, kWeightRow);
+  w.line("  let sum_right = (1u - role) * {}u + side * {}u;", l.grad_out, l.units / 2);
+  w.line("  for (var step = 0u; step < steps; step++) {{");
+  w.line("    let tile_first = qb;");
+  write_grad_kv_products(w, l);
+  w.line("    qb += {}u;", kTile);
+  w.line("    if (qb >= queries_end) {{");
+  w.line("      qb = first;");
+  w.line("      head++;");
+  w.line("    }}");
+  w.line("    if (step + 1u < steps) {{");
+  write_grad_kv_load(w, staging);
+  w.line("    }}");
+  w.line("    workgroupBarrier();");
+  write_grad_kv_weights(w, l);
+  w.line("    workgroupBarrier();");
+  write_grad_kv_sums(w, l);
+  w.line("    workgroupBarrier();");
+  write_grad_kv_store(w, l, staging);
+  w.line("    workgroupBarrier();");
+  w.line("  }}");
+  write_grad_kv_results(w, l);
+  w.line("}}");
+  return w.take();
+}
+
+}  // namespace wgrad::ops::attention_matrix

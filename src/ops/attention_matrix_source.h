@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace wgrad::ops {
+
+/// Attention on f16 subgroup matrices of 16x16x16 with subgroups of 32: the products in f16 with
+/// f32 sums, the softmax in f32. Heads of up to 128 elements, packed to 64 or 128.
+enum class AttentionMatrixKernel : uint8_t { kForward, kGradQ, kGradKv };
+
+/// Elements of a packed head.
+constexpr int64_t attention_packed_dim(int64_t head_dim) { return head_dim <= 64 ? 64 : 128; }
+
+/// How many queries (keys in kGradKv) of one head a workgroup covers, and its invocations.
+struct AttentionMatrixShape {
+  int64_t rows, invocations, workgroup_bytes;
+};
+AttentionMatrixShape attention_matrix_shape(AttentionMatrixKernel kernel, int64_t packed_dim);
+
+/// Directives, bindings and the entry point `main`; the constants and accessors of
+/// attention_source.h, lib_attention_common and lib_attention_first_key belong between the two.
+std::string attention_matrix_directives();
+std::string attention_matrix_source(AttentionMatrixKernel kernel, int64_t packed_dim);
+
+}  // namespace wgrad::ops
