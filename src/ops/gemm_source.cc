@@ -332,6 +332,8 @@ class GemmWriter {
     load("  ", "", false);
     w_.line("  workgroupBarrier();");
     fragments("  ", 0, "");
+    // The first trip stores into the slice that these fragments come from.
+    w_.line("  workgroupBarrier();");
     w_.line("  var o1 = {}u; var o2 = {}u; var o3 = 0u;", slice_, 2 * slice_);
     w_.line("  for (var c = 0u; c < {}; c++) {{", chunk_count());
     fragments("    ", 1, "o1 + ");

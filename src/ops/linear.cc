@@ -192,8 +192,8 @@ void run_nf4(Context& ctx, const LinearCall& c) {
   if (fits_matvec(c, MatvecWeight::kNF4)) return run_nf4_matvec(ctx, c);
   const bool f16 = computes_f16(ctx) && w.in_features % 8 == 0;
   const int64_t row_bytes = f16 ? f16_padded(w.in_features) * 2 : w.in_features * 4;
-  const int64_t within = rows_per_binding(ctx, "linear", w.out_features, row_bytes, 256);
-  const int64_t wanted = std::max<int64_t>(kScratchBytes / row_bytes / 256 * 256, 256);
+  const int64_t within = rows_per_binding(ctx, "linear", w.out_features, row_bytes);
+  const int64_t wanted = std::max<int64_t>(kScratchBytes / row_bytes / 64 * 64, 64);
   const int64_t step = std::min({within, wanted, w.out_features});
   if (f16) {
     const Tensor scratch =

@@ -42,12 +42,12 @@ WeightFormat choose_format(const Context& ctx, WeightPrecision precision, int64_
   return in_features % 8 == 0 && out_features % 4 == 0 ? WeightFormat::kF16 : WeightFormat::kF32;
 }
 
-/// Rows that are read and passed on at a time: about 16 MiB, a multiple of 256.
+/// Rows that are read and passed on at a time: about 16 MiB, a multiple of 64.
 int64_t chunk_rows(const Context& ctx, int64_t out_features, int64_t in_features) {
   constexpr int64_t kChunkBytes = int64_t{16} << 20;
   const int64_t bytes = std::max(in_features * 4, f16_padded(in_features) * 2);
-  const int64_t rows = std::max<int64_t>(kChunkBytes / bytes / 256 * 256, 256);
-  return std::min(rows, rows_per_binding(ctx, "load_weight", out_features, bytes, 256));
+  const int64_t rows = std::max<int64_t>(kChunkBytes / bytes / 64 * 64, 64);
+  return std::min(rows, rows_per_binding(ctx, "load_weight", out_features, bytes));
 }
 
 void check_buffer(const Context& ctx, const Weight& w, int64_t bytes) {
