@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Brings the packages that building (build), testing (test) or formatting (format) needs. Installs
 # them with apt where it may; else says which command does it. Packages that are there cost nothing.
+# Where there is no apt it looks for the programs alone: CMake names a library that it does not find.
 set -euo pipefail
 
 declare -A packages=(
@@ -19,8 +20,11 @@ installed() {
     return 0
   fi
   [[ $package == python3-pip ]] && python3 -m pip --version >/dev/null 2>&1 && return 0
-  command -v dpkg-query >/dev/null &&
-    [[ $(dpkg-query -W -f='${Status}' "$package" 2>/dev/null) == "install ok installed" ]]
+  if ! command -v apt-get >/dev/null; then
+    [[ -z ${programs[$package]:-} ]]
+    return
+  fi
+  [[ $(dpkg-query -W -f='${Status}' "$package" 2>/dev/null) == "install ok installed" ]]
 }
 
 missing=()
@@ -36,8 +40,8 @@ if ((${#missing[@]})); then
   as_root=()
   [[ $(id -u) == 0 ]] || as_root=(sudo -n)
   if ! command -v apt-get >/dev/null; then
-    echo "error: these Debian packages, or what your system calls them, are missing:" >&2
-    echo "  ${missing[*]}" >&2
+    echo "error: these programs are missing (README.md names your system's packages):" \
+      "${missing[*]}" >&2
     exit 1
   fi
   if ! { "${as_root[@]}" true 2>/dev/null; }; then
@@ -51,8 +55,12 @@ if ((${#missing[@]})); then
     apt-get install -q -y --no-install-recommends "${missing[@]}" >/dev/null
 fi
 
-if [[ " $* " == *" build "* ]] && ! command -v cargo >/dev/null; then
-  echo "error: cargo (Rust 1.82 or newer) is missing; Debian's own is too old. Install it:" >&2
-  echo "  https://rustup.rs, or the rustup package of your system" >&2
+if [[ " $* " == *" build "* ]] && ! command -v cargo >/dev/null &&
+    ! [[ -x ${CARGO_HOME:-${HOME:-}/.cargo}/bin/cargo ]]; then
+  echo "error: cargo is missing (Rust 1.88 or newer, which Debian 12 and 13 and Ubuntu 24.04 do" \
+    "not have by default). Install it and run this again:" >&2
+  command -v curl >/dev/null || echo "  apt-get install curl ca-certificates" >&2
+  echo "  curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs |" \
+    "sh -s -- -y --profile minimal" >&2
   exit 1
 fi

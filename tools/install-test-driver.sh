@@ -15,6 +15,8 @@ installed() {
 }
 
 if ! command -v dpkg-query >/dev/null; then
+  # Elsewhere a driver that is there counts as new enough; the tests say if Dawn refuses it.
+  compgen -G '/usr/share/vulkan/icd.d/lvp_icd*.json' >/dev/null && exit 0
   echo "install-test-driver: this system has no dpkg; install Mesa's Vulkan drivers ($needed or" \
     "newer, with lavapipe) and the Vulkan loader with its own package manager" >&2
   exit 1
