@@ -7,6 +7,8 @@
 namespace wgrad::ops {
 namespace {
 
+constexpr int64_t kLargestHead = 128;
+
 /// Fewer queries than this leave a tile mostly empty.
 constexpr int64_t kSmallestMatrixBatch = 32;
 
@@ -23,18 +25,22 @@ int64_t tiles(AttentionMatrixKernel kernel, const AttentionShape& s, uint32_t to
 
 }  // namespace
 
-bool attention_uses_matrices(const Context& ctx, const AttentionShape& s, int64_t queries) {
+bool has_attention_matrices(const Context& ctx) {
   const gpu::Features& f = ctx.features();
-  if (ctx.compute() != ComputeType::kF16 || !f.shader_f16 || !f.subgroups ||
-      !f.subgroup_matrix_f16 || f.subgroup_min_size != 32 || f.subgroup_max_size != 32) {
+  if (!f.shader_f16 || !f.subgroups || !f.subgroup_matrix_f16 || f.subgroup_min_size != 32 ||
+      f.subgroup_max_size != 32) {
     return false;
   }
-  if (s.head_dim > 128 || queries < kSmallestMatrixBatch) return false;
   return std::all_of(std::begin(kKernels), std::end(kKernels), [&](AttentionMatrixKernel kernel) {
-    const auto shape = attention_matrix_shape(kernel, attention_packed_dim(s.head_dim));
+    const auto shape = attention_matrix_shape(kernel, attention_packed_dim(kLargestHead));
     return shape.workgroup_bytes <= ctx.limits().max_workgroup_memory &&
            shape.invocations <= ctx.limits().max_workgroup_invocations;
   });
+}
+
+bool attention_uses_matrices(const Context& ctx, const AttentionShape& s, int64_t queries) {
+  return ctx.compute() == ComputeType::kF16 && s.head_dim <= kLargestHead &&
+         queries >= kSmallestMatrixBatch && has_attention_matrices(ctx);
 }
 
 AttentionOperands::AttentionOperands(Context& ctx, const AttentionShape& s, int64_t queries,

@@ -5,8 +5,11 @@
 
 namespace wgrad::ops {
 
+/// Whether the device has what the kernels of attention_matrix_source.h need.
+bool has_attention_matrices(const Context& ctx);
+
 /// Whether attention over these tokens runs on f16 subgroup matrices: where the context computes in
-/// f16 and the device has what the kernels of attention_matrix_source.h need.
+/// f16, the device has them, and heads and batch are of a size that they serve.
 bool attention_uses_matrices(const Context& ctx, const AttentionShape& shape, int64_t queries);
 
 /// The operands in f16 and their powers of two, made anew for each segment of rows.

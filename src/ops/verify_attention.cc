@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "cpu/attention.h"
-#include "ops/verify_families.h"
 
 namespace wgrad::ops {
 namespace {

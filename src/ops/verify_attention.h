@@ -39,7 +39,7 @@ AttentionOutputs run_attention(Context& ctx, const AttentionCase& c, const Atten
 /// What arithmetic the kernels use; see attention_reference().
 struct AttentionRounding {
   double sums = kF32Rounding;
-  /// Relative rounding of the operands of the products: 0 in f32, 2^-11 in f16.
+  /// Relative rounding of the operands of the products: 0 in f32, 2^-10 in f16.
   double operands = 0.0;
 };
 

@@ -13,6 +13,7 @@ void add_embedding_cases(const Context& ctx, VerifyLevel level, std::vector<Veri
 void add_loss_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
 void add_optimizer_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
 void add_matmul_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
+void add_attention_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
 void add_linear_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
 
 }  // namespace wgrad::ops
