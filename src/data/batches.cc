@@ -1,5 +1,7 @@
 #include "data/batches.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -59,7 +61,9 @@ std::vector<std::vector<int64_t>> pack(const std::vector<int64_t>& lengths, int6
       room.insert({free_tokens - length, bin});
     }
   }
+  // In the order of the file, as far as packing allows.
   for (auto& bin : bins) std::sort(bin.begin(), bin.end());
+  std::sort(bins.begin(), bins.end());
   return bins;
 }
 
@@ -70,13 +74,26 @@ int64_t sum_of_longest(std::vector<int64_t> lengths, int64_t count) {
   return std::accumulate(lengths.begin(), lengths.begin() + static_cast<int64_t>(n), int64_t{0});
 }
 
+void check(std::span<const Row> rows, const BatchOptions& options) {
+  if (rows.empty()) throw input_error("batches", "there are no rows", "expected at least one");
+  if (options.batch_size < 1 || options.grad_accum < 1) {
+    throw input_error(
+        "batches",
+        fmt::format("--batch-size {} and --grad-accum {}", options.batch_size, options.grad_accum),
+        "expected both to be positive");
+  }
+}
+
 }  // namespace
 
 BatchOrder::BatchOrder(std::span<const Row> rows, const BatchOptions& options) : options_(options) {
+  check(rows, options);
   lengths_.reserve(rows.size());
   for (const Row& row : rows) lengths_.push_back(row.tokens());
   if (options.packing) {
-    bins_ = pack(lengths_, options.batch_size * options.max_seq_len);
+    const int64_t most = std::max<int64_t>(options.max_seq_len, 1);
+    const bool overflows = options.batch_size > INT64_MAX / most;
+    bins_ = pack(lengths_, overflows ? INT64_MAX : options.batch_size * most);
     micro_batches_per_epoch_ = static_cast<int64_t>(bins_.size());
     for (const auto& bin : bins_) {
       int64_t tokens = 0;
@@ -85,13 +102,13 @@ BatchOrder::BatchOrder(std::span<const Row> rows, const BatchOptions& options) :
     }
   } else {
     const int64_t n = static_cast<int64_t>(lengths_.size());
-    micro_batches_per_epoch_ = (n + options.batch_size - 1) / options.batch_size;
+    micro_batches_per_epoch_ = (n - 1) / options.batch_size + 1;
     most_tokens_ = sum_of_longest(lengths_, options.batch_size);
   }
 }
 
 int64_t BatchOrder::steps_per_epoch() const {
-  return (micro_batches_per_epoch_ + options_.grad_accum - 1) / options_.grad_accum;
+  return (micro_batches_per_epoch_ - 1) / options_.grad_accum + 1;
 }
 
 const std::vector<std::vector<int64_t>>& BatchOrder::step(int64_t step) {
@@ -110,8 +127,9 @@ void BatchOrder::order_epoch(int64_t epoch) {
     std::vector<int64_t> order(lengths_.size());
     std::iota(order.begin(), order.end(), 0);
     if (options_.shuffle) shuffle(order, random);
-    for (size_t i = 0; i < order.size(); i += static_cast<size_t>(options_.batch_size)) {
-      const size_t end = std::min(order.size(), i + static_cast<size_t>(options_.batch_size));
+    const size_t batch_size = std::min(order.size(), static_cast<size_t>(options_.batch_size));
+    for (size_t i = 0; i < order.size(); i += batch_size) {
+      const size_t end = std::min(order.size(), i + batch_size);
       micro_batches.emplace_back(order.begin() + static_cast<int64_t>(i),
                                  order.begin() + static_cast<int64_t>(end));
     }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 
 namespace wgrad::data {
@@ -9,32 +10,30 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Stands for a message's content; private-use characters that no data holds.
-const std::string kMark = "\uE8F3wgrad\uE8F4mark\uE8F3";
+/// Stands for a message's content: private-use characters, which no template changes.
+constexpr std::string_view kMark = "\uE8F3\uE8F4\uE8F3";
 
-/// What a message's content is surrounded by in the rendered conversation.
-struct Surroundings {
-  size_t begin = 0, end = 0;  ///< of the content as rendered
+/// Where the content of a message lies in the rendered conversation.
+struct Place {
+  size_t begin = 0, end = 0;
 };
 
 class SpanFinder {
  public:
-  SpanFinder(const Conversation& chat, const text::TextAssets& assets, std::string_view where)
-      : chat_(chat), assets_(assets), where_(where) {
-    whole_ = render(chat.messages, false);
+  SpanFinder(Conversation chat, const text::TextAssets& assets, std::string_view where)
+      : chat_(std::move(chat)), assets_(assets), where_(where), mark_(kMark) {
+    render_whole();
+    while (whole_.find(mark_) != std::string::npos) mark_ += mark_;
   }
 
   RenderedChat find() {
     RenderedChat rendered;
-    const size_t count = chat_.messages.size();
     size_t last_end = 0;
-    for (size_t i = chat_.first_counted_message; i < count; ++i) {
+    for (size_t i = chat_.first_counted_message; i < chat_.messages.size(); ++i) {
       if (chat_.messages[i]["role"] != "assistant") continue;
       const size_t begin = begin_of(i);
       const size_t end = end_of(i, begin);
-      if (begin < last_end || end <= begin) {
-        refuse(i, "its place in the rendered text overlaps the turn before it");
-      }
+      if (begin < last_end) refuse(i, "its place in the rendered text overlaps the turn before it");
       last_end = end;
       rendered.counted.push_back({begin, end});
     }
@@ -42,14 +41,45 @@ class SpanFinder {
     return rendered;
   }
 
+  std::string take_whole() { return std::move(whole_); }
+
  private:
+  std::string try_render(const Json& messages, bool add_generation_prompt) const {
+    return assets_.chat_template->render(messages, add_generation_prompt, chat_.tools);
+  }
+
   std::string render(const Json& messages, bool add_generation_prompt) const {
     try {
-      return assets_.chat_template->render(messages, add_generation_prompt, chat_.tools);
+      return try_render(messages, add_generation_prompt);
     } catch (const Error& error) {
       throw input_error(where_, error.what(), {},
                         "mend the row or the template, or pass --skip-bad-rows");
     }
+  }
+
+  /// What is rendered only to see what the template does; nothing where it refuses.
+  std::optional<std::string> probe(const Json& messages, bool add_generation_prompt) const {
+    try {
+      return try_render(messages, add_generation_prompt);
+    } catch (const Error&) {
+      return std::nullopt;
+    }
+  }
+
+  /// Tool calls often come with a null content. A template that cannot take it gets the empty text.
+  void render_whole() {
+    const auto is_null = [](const Json& message) { return message["content"].is_null(); };
+    if (std::ranges::any_of(chat_.messages, is_null)) {
+      try {
+        whole_ = try_render(chat_.messages, false);
+        return;
+      } catch (const Error&) {
+        for (Json& message : chat_.messages) {
+          if (is_null(message)) message["content"] = "";
+        }
+      }
+    }
+    whole_ = render(chat_.messages, false);
   }
 
   [[noreturn]] void refuse(size_t message, std::string_view why) const {
@@ -69,108 +99,160 @@ class SpanFinder {
   std::optional<Json> with_mark(size_t count, size_t marked) const {
     Json messages = before(count);
     if (!messages[marked]["content"].is_string()) return std::nullopt;
-    messages[marked]["content"] = kMark;
+    messages[marked]["content"] = mark_;
     return messages;
   }
 
   /// Where the content of `message` lies in the whole, if the text around it does not depend on it.
-  std::optional<Surroundings> locate(size_t message) const {
+  std::optional<Place> locate(size_t message) const {
     const std::optional<Json> marked = with_mark(chat_.messages.size(), message);
     if (!marked) return std::nullopt;
-    const std::string text = render(*marked, false);
-    const size_t mark = text.find(kMark);
-    if (mark == std::string::npos || text.find(kMark, mark + 1) != std::string::npos) {
+    const std::optional<std::string> text = probe(*marked, false);
+    const size_t mark = text ? text->find(mark_) : std::string::npos;
+    if (mark == std::string::npos || text->find(mark_, mark + 1) != std::string::npos) {
       return std::nullopt;
     }
-    const std::string_view head = std::string_view(text).substr(0, mark);
-    const std::string_view tail = std::string_view(text).substr(mark + kMark.size());
+    const std::string_view head = std::string_view(*text).substr(0, mark);
+    const std::string_view tail = std::string_view(*text).substr(mark + mark_.size());
     if (head.size() + tail.size() > whole_.size() || !whole_.starts_with(head) ||
         !whole_.ends_with(tail)) {
       return std::nullopt;
     }
-    return Surroundings{head.size(), whole_.size() - tail.size()};
+    return Place{head.size(), whole_.size() - tail.size()};
+  }
+
+  /// What add_generation_prompt adds after one user turn.
+  std::string generation_prompt() const {
+    const Json question = Json::array({{{"role", "user"}, {"content", mark_}}});
+    const std::optional<std::string> without = probe(question, false);
+    const std::optional<std::string> with = probe(question, true);
+    if (!without || !with || !with->starts_with(*without)) return {};
+    return with->substr(without->size());
+  }
+
+  /// A conversation that begins with the assistant: nothing before it can be rendered.
+  size_t begin_of_first() const {
+    const std::string prompt = generation_prompt();
+    const size_t at = prompt.empty() ? std::string::npos : whole_.find(prompt);
+    if (at != std::string::npos) return at + prompt.size();
+    if (const std::optional<Place> content = locate(0)) return content->begin;
+    refuse(0, "a conversation that begins with the assistant has no generation prompt here");
   }
 
   size_t begin_of(size_t message) const {
-    if (message > 0 || chat_.first_counted_message > 0) {
-      const std::string prefix = render(before(message), true);
-      if (whole_.starts_with(prefix)) return prefix.size();
+    if (message == 0) return begin_of_first();
+    const std::string prefix = render(before(message), true);
+    if (whole_.starts_with(prefix)) return prefix.size();
+    const std::optional<Place> previous = locate(message - 1);
+    if (!previous) refuse(message, "what is rendered before it changes with what follows");
+    if (const std::optional<size_t> begin = after_same_prompt(message, previous->end)) {
+      return *begin;
     }
-    if (message == 0) {
-      const std::optional<Surroundings> content = locate(0);
-      if (content) return content->begin;
-      refuse(message,
-             "a conversation that begins with the assistant has no generation prompt here");
-    }
-    // The text after the content of the message before, as far as the generation prompt's end, is
-    // what must follow that content in the whole too.
-    const std::optional<Json> marked = with_mark(message, message - 1);
-    const std::optional<Surroundings> previous = locate(message - 1);
-    if (!marked || !previous) {
-      refuse(message, "what is rendered before it changes with what follows");
-    }
-    const std::string text = render(*marked, true);
-    const size_t mark = text.find(kMark);
-    if (mark == std::string::npos) refuse(message, "the template leaves out the message before it");
-    const std::string_view prompt = std::string_view(text).substr(mark + kMark.size());
-    if (!std::string_view(whole_).substr(previous->end).starts_with(prompt)) {
-      refuse(message, "its generation prompt does not stand before it in the conversation");
-    }
-    return previous->end + prompt.size();
+    if (const std::optional<size_t> begin = after_own_prompt(message, previous->end)) return *begin;
+    refuse(message, "its generation prompt does not stand before it in the conversation");
   }
 
-  /// Past the first end-of-turn token after the turn's content and before the next message's.
-  size_t end_of(size_t message, size_t begin) const {
-    size_t from = begin;
-    if (const std::optional<Surroundings> content = locate(message)) {
-      from = std::max(from, content->end);
-    }
+  /// The text that the messages before render to after the content of the last of them, as far as
+  /// the generation prompt's end, follows that content in the whole too.
+  std::optional<size_t> after_same_prompt(size_t message, size_t previous_end) const {
+    const std::optional<Json> marked = with_mark(message, message - 1);
+    const std::optional<std::string> text = marked ? probe(*marked, true) : std::nullopt;
+    const size_t mark = text ? text->find(mark_) : std::string::npos;
+    if (mark == std::string::npos) return std::nullopt;
+    const std::string_view prompt = std::string_view(*text).substr(mark + mark_.size());
+    if (!std::string_view(whole_).substr(previous_end).starts_with(prompt)) return std::nullopt;
+    return previous_end + prompt.size();
+  }
+
+  /// The generation prompt alone stands between the content of the message before and this one's.
+  std::optional<size_t> after_own_prompt(size_t message, size_t previous_end) const {
+    const std::string prompt = generation_prompt();
+    const std::optional<Place> content = locate(message);
+    if (prompt.empty() || !content) return std::nullopt;
+    const size_t at = whole_.find(prompt, previous_end);
+    if (at == std::string::npos || at + prompt.size() > content->begin) return std::nullopt;
+    return at + prompt.size();
+  }
+
+  /// Past the first end-of-turn token from `begin` on and before the next message's content.
+  size_t end_of(size_t message, size_t begin) {
     size_t limit = whole_.size();
     if (message + 1 < chat_.messages.size()) {
-      if (const std::optional<Surroundings> next = locate(message + 1)) limit = next->begin;
+      const std::optional<Place> next = locate(message + 1);
+      if (next && next->begin >= begin) limit = next->begin;
     }
-    const std::string_view region = std::string_view(whole_).substr(from, limit - from);
-    size_t end = first_token(region, /*any_special=*/false);
-    if (end == std::string::npos) end = first_token(region, /*any_special=*/true);
-    if (end == std::string::npos) {
-      refuse(message, "no end-of-turn token follows it, so the model would not learn to stop");
+    const std::string_view whole = std::string_view(whole_).substr(0, limit);
+    if (!turn_end_) turn_end_ = find_turn_end(message);
+    const auto ends_turns = [this](const text::AddedToken& token) {
+      return assets_.is_stop(token.id) || token.content == *turn_end_;
+    };
+    if (const std::optional<Place> end = first_token(whole, begin, ends_turns)) return end->end;
+    // A template may close its last turn in another way than those before it.
+    if (const std::optional<Place> content = locate(message)) {
+      const size_t from = std::max(begin, content->end);
+      if (const std::optional<Place> end = first_token(whole, from, is_special)) return end->end;
     }
-    return from + end;
+    refuse(message, "no end-of-turn token follows it, so the model would not learn to stop");
   }
 
-  /// Past the earliest stop token (or any special token) in `region`; of those that begin at one
+  /// The special token that the template puts after an assistant's content; it need not be among
+  /// the model's stop tokens. Empty if there is none.
+  std::string find_turn_end(size_t message) const {
+    Json messages = before(message + 1);
+    messages[message]["content"] = mark_;
+    messages[message].erase("tool_calls");
+    const std::optional<std::string> text = probe(messages, false);
+    const size_t mark = text ? text->find(mark_) : std::string::npos;
+    if (mark == std::string::npos) return {};
+    const std::optional<Place> end = first_token(*text, mark, is_special);
+    return end ? text->substr(end->begin, end->end - end->begin) : std::string();
+  }
+
+  static bool is_special(const text::AddedToken& token) { return token.special; }
+
+  /// The first of the wanted tokens that begins at `from` or later; of those that begin at one
   /// place the longest.
-  size_t first_token(std::string_view region, bool any_special) const {
-    size_t best = std::string::npos, best_length = 0;
+  template <typename Wanted>
+  std::optional<Place> first_token(std::string_view text, size_t from, const Wanted& wanted) const {
+    std::optional<Place> best;
     for (const text::AddedToken& token : assets_.tokenizer.added_tokens()) {
-      if (token.content.empty()) continue;
-      if (any_special ? !token.special : !assets_.is_stop(token.id)) continue;
-      const size_t at = region.find(token.content);
+      if (token.content.empty() || !wanted(token)) continue;
+      const size_t longest = best ? best->begin + token.content.size() : text.size();
+      const size_t at = text.substr(0, longest).find(token.content, from);
       if (at == std::string::npos) continue;
-      if (at < best || (at == best && token.content.size() > best_length)) {
-        best = at;
-        best_length = token.content.size();
-      }
+      const Place place{at, at + token.content.size()};
+      if (!best || at < best->begin || place.end > best->end) best = place;
     }
-    return best == std::string::npos ? best : best + best_length;
+    return best;
   }
 
-  const Conversation& chat_;
+  Conversation chat_;
   const text::TextAssets& assets_;
   std::string_view where_;
   std::string whole_;
+  std::string mark_;  ///< not in `whole_`
+  std::optional<std::string> turn_end_;
 };
+
+void require_template(const text::TextAssets& assets, std::string_view where) {
+  if (assets.chat_template) return;
+  throw input_error(where, "the model has no chat template", "a chat row needs one",
+                    "use prompt/completion or text rows, or put a chat_template.jinja into the "
+                    "model's folder");
+}
 
 }  // namespace
 
 RenderedChat render_chat(const Conversation& chat, const text::TextAssets& assets,
                          std::string_view where) {
-  if (!assets.chat_template) {
-    throw input_error(where, "the model has no chat template", "a chat row needs one",
-                      "use prompt/completion or text rows, or put a chat_template.jinja into the "
-                      "model's folder");
-  }
+  require_template(assets, where);
   return SpanFinder(chat, assets, where).find();
+}
+
+std::string render_text(const Conversation& chat, const text::TextAssets& assets,
+                        std::string_view where) {
+  require_template(assets, where);
+  return SpanFinder(chat, assets, where).take_whole();
 }
 
 }  // namespace wgrad::data

@@ -26,8 +26,13 @@ struct RenderedChat {
 /// Where the messages before a turn render to a prefix of the whole, the prefix (with its
 /// generation prompt) is where the turn begins. Else a message's place is found by rendering once
 /// more with its content replaced by a mark: what stands before and after the mark must stand in
-/// the real text too. An input error says why where neither works.
+/// the real text too. End-of-turn tokens are the model's stop tokens and the special token that
+/// the template puts after an assistant's content. An input error says why where none of it works.
 RenderedChat render_chat(const Conversation& chat, const text::TextAssets& assets,
                          std::string_view where);
+
+/// The text alone, of any conversation that the template takes.
+std::string render_text(const Conversation& chat, const text::TextAssets& assets,
+                        std::string_view where);
 
 }  // namespace wgrad::data

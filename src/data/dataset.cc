@@ -3,12 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
-#include "data/encode.h"
-#include "data/format.h"
-#include "io/json_lines.h"
+#include "data/encode_rows.h"
 
 namespace wgrad::data {
 namespace {
@@ -39,37 +37,28 @@ uint64_t fingerprint_of(const std::vector<Row>& rows) {
   return hash;
 }
 
-/// Reads the next row; a bad one is skipped and noted where the options say so.
-class RowReader {
- public:
-  RowReader(const std::string& path, const text::TextAssets& assets, const EncodeOptions& options,
-            Summary& summary)
-      : lines_(io::JsonLines::open(path)), assets_(assets), options_(options), summary_(summary) {}
-
-  bool next(Row& row) {
-    for (;;) {
-      try {
-        nlohmann::ordered_json json;
-        if (!lines_.next(json)) return false;
-        const std::string where = lines_.where();
-        row = encode_row(
-            parse_row(json, options_.prompt_style, assets_.chat_template.has_value(), where),
-            assets_, options_.train_on, where);
-        row.line = static_cast<int64_t>(lines_.line());
-        return true;
-      } catch (const Error& error) {
-        if (!options_.skip_bad_rows || error.kind() != ErrorKind::kInput) throw;
-        if (summary_.bad++ == 0) summary_.first_bad = error.what();
-      }
-    }
+/// Goes on without a bad row where the options say so.
+void skip_bad(const std::exception_ptr& error, const EncodeOptions& options, Summary& summary) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& bad) {
+    if (!options.skip_bad_rows || bad.kind() != ErrorKind::kInput) throw;
+    if (summary.bad++ == 0) summary.first_bad = bad.what();
   }
+}
 
- private:
-  io::JsonLines lines_;
-  const text::TextAssets& assets_;
-  const EncodeOptions& options_;
-  Summary& summary_;
-};
+void take_row(Row row, const EncodeOptions& options, Summary& summary,
+              const std::function<void(Row&&)>& take) {
+  if (cut(row, options.max_seq_len)) ++summary.cut;
+  const int64_t counted = row.counted_tokens();
+  if (counted == 0) ++summary.nothing_left;
+  if (counted == 0 && !options.keep_uncounted) return;
+  ++summary.rows;
+  summary.tokens += row.tokens();
+  summary.counted_tokens += counted;
+  summary.longest = std::max(summary.longest, row.tokens());
+  take(std::move(row));
+}
 
 }  // namespace
 
@@ -96,21 +85,20 @@ std::vector<std::string> Summary::warnings() const {
 Summary for_each_row(const std::string& path, const text::TextAssets& assets,
                      const EncodeOptions& options, const std::function<void(Row&&)>& take) {
   Summary summary;
-  RowReader reader(path, assets, options, summary);
-  Row row;
+  RowEncoder encoder(path, assets, options);
+  const int64_t most = options.limit > 0 ? options.limit : INT64_MAX;
   int64_t read = 0;
-  while ((options.limit <= 0 || read < options.limit) && reader.next(row)) {
-    ++read;
-    if (cut(row, options.max_seq_len)) ++summary.cut;
-    const int64_t counted = row.counted_tokens();
-    if (counted == 0) ++summary.nothing_left;
-    if (counted == 0 && !options.keep_uncounted) continue;
-    ++summary.rows;
-    summary.tokens += row.tokens();
-    summary.counted_tokens += counted;
-    summary.longest = std::max(summary.longest, row.tokens());
-    take(std::move(row));
-    row = Row();
+  for (;;) {
+    std::vector<EncodedRow> rows = encoder.next(most - read);
+    if (rows.empty()) break;
+    for (EncodedRow& row : rows) {
+      if (row.error) {
+        skip_bad(row.error, options, summary);
+        continue;
+      }
+      ++read;
+      take_row(std::move(row.row), options, summary, take);
+    }
   }
   if (read == 0 && summary.bad == 0) {
     throw input_error(path, "holds no rows", "expected one JSON object a line",

@@ -7,19 +7,11 @@
 namespace wgrad::data {
 namespace {
 
-/// A conversation of which every token counts needs no spans.
-std::string render_all(const Conversation& chat, const text::TextAssets& assets,
-                       std::string_view where) {
-  Conversation uncounted = chat;
-  uncounted.first_counted_message = chat.messages.size();
-  return render_chat(uncounted, assets, where).text;
-}
-
 Row encode_chat(const Conversation& chat, const text::TextAssets& assets, TrainOn train_on,
                 std::string_view where) {
   RenderedChat rendered;
   if (train_on == TrainOn::kAll) {
-    rendered.text = render_all(chat, assets, where);
+    rendered.text = render_text(chat, assets, where);
     rendered.counted.push_back({0, rendered.text.size()});
   } else {
     rendered = render_chat(chat, assets, where);
@@ -38,6 +30,16 @@ Row encode_chat(const Conversation& chat, const text::TextAssets& assets, TrainO
   return row;
 }
 
+/// Tokens that the tokenizer adds to the text come from nowhere in it.
+bool is_added(std::pair<size_t, size_t> offsets) { return offsets.second == 0; }
+
+/// The text itself begins with the BOS that the tokenizer puts before it.
+bool has_second_bos(const text::Encoding& encoding, const text::TextAssets& assets) {
+  return assets.bos_id && encoding.ids.size() > 1 && encoding.ids[0] == *assets.bos_id &&
+         encoding.ids[1] == *assets.bos_id && is_added(encoding.offsets[0]) &&
+         !is_added(encoding.offsets[1]);
+}
+
 Row encode_plain(const PlainText& plain, const text::TextAssets& assets, TrainOn train_on,
                  std::string_view where) {
   if (!assets.eos_id) {
@@ -46,19 +48,20 @@ Row encode_plain(const PlainText& plain, const text::TextAssets& assets, TrainOn
                       "add it, so that the model can learn where a text ends");
   }
   text::Encoding encoding = assets.tokenizer.encode(plain.text, true);
+  if (has_second_bos(encoding, assets)) {
+    encoding.ids.erase(encoding.ids.begin());
+    encoding.offsets.erase(encoding.offsets.begin());
+  }
   const bool everything = train_on == TrainOn::kAll || !plain.is_completion;
   Row row;
   row.counted.resize(encoding.ids.size());
   for (size_t i = 0; i < encoding.ids.size(); ++i) {
-    const auto [begin, end] = encoding.offsets[i];
-    const bool in_text = begin < end;
-    row.counted[i] = everything ? i > 0 : in_text && begin >= plain.completion_begin;
+    const bool in_completion =
+        !is_added(encoding.offsets[i]) && encoding.offsets[i].first >= plain.completion_begin;
+    row.counted[i] = everything ? i > 0 : in_completion;
   }
-  // A tokenizer that closes its texts itself gave EOS an empty range.
-  const bool closed = !encoding.ids.empty() && encoding.ids.back() == *assets.eos_id &&
-                      encoding.offsets.back().first == encoding.offsets.back().second;
   row.ids = std::move(encoding.ids);
-  if (!closed) {
+  if (row.ids.empty() || row.ids.back() != *assets.eos_id) {
     row.ids.push_back(*assets.eos_id);
     row.counted.push_back(0);
   }

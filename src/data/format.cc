@@ -104,6 +104,26 @@ Json sharegpt_messages(const Json& list, std::string_view where) {
   return messages_of(messages, "conversations", where);
 }
 
+/// The row's "tools"; null where there are none.
+Json tools_of(const Json& row, std::string_view where) {
+  const auto tools = row.find("tools");
+  if (tools == row.end() || tools->is_null()) return nullptr;
+  if (!tools->is_array()) {
+    throw input_error(where, fmt::format("\"tools\" is {}", tools->type_name()), "expected a list",
+                      "mend the row, or pass --skip-bad-rows");
+  }
+  return tools->empty() ? Json(nullptr) : *tools;
+}
+
+PlainText plain_text(std::string text, size_t completion_begin, bool is_completion,
+                     std::string_view where) {
+  if (text.empty()) {
+    throw input_error(where, "the row's text is empty", "expected some text",
+                      "leave such rows out, or pass --skip-bad-rows");
+  }
+  return {std::move(text), completion_begin, is_completion};
+}
+
 Json turn(const char* role, std::string text) {
   return {{"role", role}, {"content", std::move(text)}};
 }
@@ -119,7 +139,7 @@ ParsedRow prompt_completion(const Json& row, PromptStyle style, std::string_view
     for (Json& message : messages_of(completion, "completion", where)) {
       chat.messages.push_back(std::move(message));
     }
-    if (row.contains("tools")) chat.tools = row["tools"];
+    chat.tools = tools_of(row, where);
     parsed.conversation = std::move(chat);
     return parsed;
   }
@@ -129,7 +149,7 @@ ParsedRow prompt_completion(const Json& row, PromptStyle style, std::string_view
     parsed.conversation =
         Conversation{Json::array({turn("user", question), turn("assistant", answer)}), nullptr, 0};
   } else {
-    parsed.plain = PlainText{question + answer, question.size(), true};
+    parsed.plain = plain_text(question + answer, question.size(), true, where);
   }
   return parsed;
 }
@@ -179,20 +199,14 @@ ParsedRow parse_row(const Json& row, PromptStyle prompt_style, bool has_template
     Conversation chat;
     chat.messages = row.contains("messages") ? messages_of(row["messages"], "messages", where)
                                              : sharegpt_messages(row["conversations"], where);
-    if (row.contains("tools") && !row["tools"].is_null()) {
-      if (!row["tools"].is_array()) {
-        throw input_error(where, fmt::format("\"tools\" is {}", row["tools"].type_name()),
-                          "expected a list", "mend the row, or pass --skip-bad-rows");
-      }
-      if (!row["tools"].empty()) chat.tools = row["tools"];
-    }
+    chat.tools = tools_of(row, where);
     parsed.conversation = std::move(chat);
   } else if (row.contains("prompt") && row.contains("completion")) {
     parsed = prompt_completion(row, prompt_style, where);
   } else if (row.contains("instruction") && row.contains("output")) {
     parsed = alpaca(row, has_template, where);
   } else if (row.contains("text")) {
-    parsed.plain = PlainText{string_of(row["text"], "text", where), 0, false};
+    parsed.plain = plain_text(string_of(row["text"], "text", where), 0, false, where);
   } else {
     throw input_error(where, "the row has " + keys_of(row), kFormats,
                       "rename its keys, or pass --skip-bad-rows");

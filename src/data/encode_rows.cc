@@ -1,0 +1,90 @@
+#include "data/encode_rows.h"
+
+#include <algorithm>
+#include <atomic>
+#include <system_error>
+#include <thread>
+
+#include "data/encode.h"
+#include "data/format.h"
+
+namespace wgrad::data {
+namespace {
+
+constexpr size_t kRowsAThread = 64;
+constexpr size_t kChunkBytes = size_t{8} << 20;
+
+/// About the bytes that the row's texts take.
+size_t text_bytes(const nlohmann::ordered_json& value) {
+  if (value.is_string()) return value.get_ref<const std::string&>().size();
+  size_t bytes = 1;
+  if (value.is_structured()) {
+    for (const auto& item : value) bytes += text_bytes(item);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+RowEncoder::RowEncoder(const std::string& path, const text::TextAssets& assets,
+                       const EncodeOptions& options)
+    : lines_(io::JsonLines::open(path)),
+      assets_(assets),
+      options_(options),
+      threads_(std::max(1u, std::thread::hardware_concurrency())) {}
+
+bool RowEncoder::read(EncodedRow& row) {
+  try {
+    if (!lines_.next(row.json)) return false;
+  } catch (...) {
+    row.error = std::current_exception();
+  }
+  row.where = lines_.where();
+  row.row.line = static_cast<int64_t>(lines_.line());
+  return true;
+}
+
+void RowEncoder::encode(EncodedRow& row) const {
+  if (row.error) return;
+  try {
+    const int64_t line = row.row.line;
+    row.row = encode_row(
+        parse_row(row.json, options_.prompt_style, assets_.chat_template.has_value(), row.where),
+        assets_, options_.train_on, row.where);
+    row.row.line = line;
+  } catch (...) {
+    row.error = std::current_exception();
+  }
+  row.json = nullptr;
+}
+
+void RowEncoder::encode_all(std::vector<EncodedRow>& rows) const {
+  std::atomic<size_t> next{0};
+  const auto work = [&] {
+    for (size_t i = next++; i < rows.size(); i = next++) encode(rows[i]);
+  };
+  std::vector<std::jthread> helpers;
+  try {
+    while (helpers.size() + 1 < std::min(threads_, rows.size())) helpers.emplace_back(work);
+  } catch (const std::system_error&) {  // as many threads as the system gives
+  }
+  work();
+}
+
+std::vector<EncodedRow> RowEncoder::next(int64_t most) {
+  std::vector<EncodedRow> rows;
+  size_t bytes = 0;
+  const size_t count =
+      static_cast<size_t>(std::min(most, static_cast<int64_t>(kRowsAThread * threads_)));
+  while (rows.size() < count && bytes < kChunkBytes) {
+    EncodedRow row;
+    if (!read(row)) break;
+    bytes += text_bytes(row.json);
+    rows.push_back(std::move(row));
+    if (rows.back().error && !options_.skip_bad_rows) break;
+  }
+  encode_all(rows);
+  return rows;
+}
+
+}  // namespace wgrad::data
