@@ -125,6 +125,38 @@ TEST_F(MergeTest, KeepsTypeAndShardsAndRoundsOnce) {
   EXPECT_LE(wrong, 1);
 }
 
+TEST_F(MergeTest, AGgufFileBecomesAHuggingFaceFolder) {
+  const fs::path base = data_folder() / "llama3.gguf";
+  Context& ctx = context(Device::kCpu);
+  const Model model = load_model(ctx, base, {});
+  const Adapter adapter = Adapter::create(ctx, model.config, {.rank = 2, .alpha = 4}, 1);
+  for (const Parameter& p : adapter.parameters().parameters()) {
+    std::vector<float> values(static_cast<size_t>(p.value.size()));
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = static_cast<float>(0.1 * std::sin(static_cast<double>(7 * i + p.name.size())));
+    }
+    ctx.upload<float>(p.value, values);
+  }
+  const fs::path saved = folder_.path() / "adapter";
+  fs::create_directory(saved);
+  adapter.save(ctx, saved, base.string());
+  merge_adapter(base, saved, out_);
+
+  const std::vector<uint32_t> ids = {1, 5, 9, 2, 30};
+  const std::vector<Row> rows = {{ids, {}}};
+  const auto logits = [&](const Model& some, const Adapter* with) {
+    const Batch batch = make_batch(ctx, rows, some.config.vocab_size);
+    return ctx.read<float>(Decoder(ctx, some, with, {}).logits(batch));
+  };
+  const Model merged = load_model(ctx, out_, {});
+  EXPECT_EQ(merged.config.rope.scaling, model.config.rope.scaling);
+  const std::vector<float> expected = logits(model, &adapter);
+  EXPECT_GT(difference(expected, logits(model, nullptr)), 1e-2 * largest(expected));
+  // The down projections are halves and are rounded to halves again, 2^-11 of each weight; what
+  // was in Q8_0 is f32 now.
+  EXPECT_LE(difference(expected, logits(merged, nullptr)), 2e-3 * largest(expected));
+}
+
 TEST_F(MergeTest, LeavesAnExistingFolderAlone) {
   fs::create_directory(out_);
   std::ofstream(out_ / "mine.txt") << "x";

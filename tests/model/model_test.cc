@@ -129,6 +129,24 @@ TEST_F(LoadTest, Nf4ReplacesTheBlocksWeightsAlone) {
   EXPECT_LE(difference(values, expected), 0.153 * largest(expected));
 }
 
+TEST(GgufTest, IsTheModelThatItWasMadeFrom) {
+  Context& ctx = context(Device::kCpu);
+  const Model model = load_model(ctx, data_folder() / "llama3.gguf", {});
+  const Model original = load_model(ctx, data_folder() / "llama3", {});
+  const std::vector<double> frequencies = rope_inverse_frequencies(original.config.rope, 8);
+  const std::vector<double> read = rope_inverse_frequencies(model.config.rope, 8);
+  // The file holds the scaling as f32 divisors.
+  for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(read[i], frequencies[i], 1e-5 * frequencies[i]);
+  EXPECT_TRUE(model.config.tied_embeddings);
+  for (const Projection p : kProjections) {
+    const std::vector<float> expected = ctx.read<float>(original.layers[2][p].weight.data);
+    // Q8_0: half a step of 1/127 of the block's largest value, and the step rounded to a half.
+    EXPECT_LE(difference(ctx.read<float>(model.layers[2][p].weight.data), expected),
+              largest(expected) * (0.5 / 127 + 0x1p-11))
+        << projection_name(p);
+  }
+}
+
 TEST(PlanTest, APlanCountsTheMemoryOfARealRun) {
   const fs::path folder = data_folder() / "qwen3";
   const GoldenRows rows(Golden(folder / "expected.safetensors"));

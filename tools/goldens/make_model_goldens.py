@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes tests/data/models: tiny random models of each family with what PyTorch computes for them.
 
-Needs torch, transformers, peft, bitsandbytes, tokenizers, safetensors and numpy.
+Needs torch, transformers, peft, bitsandbytes, tokenizers, safetensors, gguf and numpy.
     python3 tools/goldens/make_model_goldens.py tests/data/models
 
 A model's folder holds config.json, model.safetensors, tokenizer.json, tokenizer_config.json and
@@ -12,7 +12,7 @@ adapter_expected.safetensors its logits, loss and gradients.
 
 runs/NAME/run.json are ten optimizer steps over train.jsonl in its order: the command's options, and
 each step's loss, gradient norm (before clipping) and learning rate. runs/NAME/adapter is what the
-run starts from.
+run starts from. llama3.gguf is that model in llama.cpp's form.
 """
 
 import json
@@ -20,11 +20,12 @@ import math
 import pathlib
 import sys
 
+import gguf
 import numpy as np
 import torch
 from bitsandbytes import functional as bnb
 from peft import LoraConfig, get_peft_model
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (AutoConfig, AutoModelForCausalLM, get_cosine_schedule_with_warmup,
                           get_linear_schedule_with_warmup)
@@ -214,6 +215,65 @@ def make_model(out, name, seed):
     save_file(expected(adapted, rows), folder / "adapter_expected.safetensors")
 
 
+GGUF_NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm",
+              "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
+              "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
+              "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+              "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+
+
+def interleave(weight, heads):
+    """llama.cpp rotates neighbouring pairs: rows (i, i + d/2) of a head become (2i, 2i + 1)."""
+    return weight.reshape(heads, 2, -1, weight.shape[1]).swapaxes(1, 2).reshape(weight.shape)
+
+
+def make_gguf(out, name):
+    """The model as llama.cpp's converter writes it: Q8_0 where rows allow, else F16; norms F32."""
+    config = json.loads((out / name / "config.json").read_text())
+    writer = gguf.GGUFWriter(out / f"{name}.gguf", "llama")
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_rope_freq_base(config["rope_theta"])
+    writer.add_rope_dimension_count(config["head_dim"])
+    writer.add_eos_token_id(EOS)
+    writer.add_tensor("rope_freqs.weight", llama3_divisors(config))
+    for key, weight in load_file(out / name / "model.safetensors").items():
+        module = key.removesuffix(".weight")
+        prefix = ""
+        if module.startswith("model.layers."):
+            _, _, layer, module = module.split(".", 3)
+            prefix = f"blk.{layer}."
+        values = weight.numpy()
+        if module.endswith("q_proj"):
+            values = interleave(values, config["num_attention_heads"])
+        if module.endswith("k_proj"):
+            values = interleave(values, config["num_key_value_heads"])
+        kind = gguf.GGMLQuantizationType.F32
+        if values.ndim == 2:
+            whole = values.shape[1] % 32 == 0
+            kind = gguf.GGMLQuantizationType.Q8_0 if whole else gguf.GGMLQuantizationType.F16
+        packed = gguf.quants.quantize(values, kind)
+        writer.add_tensor(f"{prefix}{GGUF_NAMES[module]}.weight", packed, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def llama3_divisors(config):
+    rope, d = config["rope_scaling"], config["head_dim"]
+    wavelength = 2 * math.pi * config["rope_theta"] ** (np.arange(0, d, 2) / d)
+    context = rope["original_max_position_embeddings"]
+    low, high, factor = rope["low_freq_factor"], rope["high_freq_factor"], rope["factor"]
+    smooth = np.clip((context / wavelength - low) / (high - low), 0, 1)
+    return (1 / ((1 - smooth) / factor + smooth)).astype(np.float32)
+
+
 def nf4_round_trip(weight):
     """Quantised by bitsandbytes with double quantisation; dequantised here, because its CPU
     dequantiser is wrong for float32 rows that are no multiple of 64."""
@@ -332,6 +392,7 @@ def main():
     for i, name in enumerate(MODELS):
         make_model(out, name, 100 + i)
         print(name)
+    make_gguf(out, "llama3")
     for i, name in enumerate(RUNS):
         make_run(out, name, 200 + i)
 
