@@ -16,6 +16,7 @@ struct Params {
   inv_correction2: f32,  // 1 / sqrt(c2)
   eps: f32,
   kept: f32,  // 1 - lr weight_decay
+  zero: u32,  // 0; see rounded()
 }
 
 @group(0) @binding(0) var<storage, read> state: array<f32>;
@@ -25,6 +26,23 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> v: array<Vec>;
 @group(0) @binding(5) var<uniform> params: Params;
 
+// A product as it is rounded on its own: the compiler, which does not know that zero is 0, cannot
+// fuse it with the sum that follows. Fused and separate roundings drift apart over many steps.
+fn rounded(x: Vec) -> Vec {
+  return bitcast<Vec>(bitcast<VecU>(x) ^ VecU(params.zero));
+}
+
+// Division and square root with one step of correction: WGSL's own may err by 2.5 ulp.
+fn divide(a: Vec, b: Vec) -> Vec {
+  let q = a / b;
+  return q + fma(-q, b, a) / b;
+}
+
+fn square_root(x: Vec) -> Vec {
+  let s = sqrt(x);
+  return s + fma(-s, s, x) / max(2.0 * s, Vec(1e-30));
+}
+
 @compute @workgroup_size(256)
 fn adamw_step(@builtin(workgroup_id) group: vec3<u32>,
               @builtin(num_workgroups) groups: vec3<u32>,
@@ -32,10 +50,12 @@ fn adamw_step(@builtin(workgroup_id) group: vec3<u32>,
   let i = (group.x + group.y * groups.x) * 256u + t;
   if (i >= params.n || state[2] == 0.0) { return; }
   let gradient = g[i] * state[1];
-  let m_next = params.beta1 * m[i] + params.one_minus_beta1 * gradient;
-  let v_next = params.beta2 * v[i] + params.one_minus_beta2 * (gradient * gradient);
+  let m_next = rounded(params.beta1 * m[i]) + rounded(params.one_minus_beta1 * gradient);
+  let v_next = rounded(params.beta2 * v[i]) +
+               rounded(params.one_minus_beta2 * rounded(gradient * gradient));
   m[i] = m_next;
   v[i] = v_next;
-  let denominator = sqrt(v_next) * params.inv_correction2 + Vec(params.eps);
-  p[i] = p[i] * params.kept - params.step_size * (m_next / denominator);
+  let denominator = rounded(square_root(v_next) * params.inv_correction2) + Vec(params.eps);
+  p[i] = rounded(p[i] * params.kept) -
+         rounded(params.step_size * divide(m_next, denominator));
 }

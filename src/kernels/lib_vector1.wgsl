@@ -2,6 +2,7 @@
 // lib_vector4.wgsl).
 const LANES: u32 = 1u;
 alias Vec = f32;
+alias VecU = u32;
 fn lanes_sum(v: Vec) -> f32 { return v; }
 fn lanes_max(v: Vec) -> f32 { return v; }
 fn lane(v: Vec, i: u32) -> f32 { return v; }

@@ -2,6 +2,7 @@
 // a multiple of four elements long. lib_vector1.wgsl is the same for other lengths.
 const LANES: u32 = 4u;
 alias Vec = vec4<f32>;
+alias VecU = vec4<u32>;
 fn lanes_sum(v: Vec) -> f32 { return (v.x + v.y) + (v.z + v.w); }
 fn lanes_max(v: Vec) -> f32 { return max(max(v.x, v.y), max(v.z, v.w)); }
 fn lane(v: Vec, i: u32) -> f32 { return v[i]; }

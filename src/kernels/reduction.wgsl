@@ -2,7 +2,7 @@
 //   sum_partial:   partial[group] = sum of x over the group's share
 //   sum_total:     out[0] = sum of partial (+ out[0] where ACCUMULATE)                  (ops::sum)
 //   norm_partial:  partial[group] = sums of squares of x over the group's share
-//   norm_total:    state = {norm, factor, finite, 0}                        (ops::gradient_norm)
+//   norm_total:    state = {norm, factor, finite, loss}                       (ops::gradient_norm)
 // A group's share is n_per_group Vecs. Runs of RUN Vecs are added before they join the total, so
 // that the error hardly grows with the length.
 //
@@ -139,9 +139,13 @@ fn norm_total(@builtin(local_invocation_index) t: u32) {
   let loss_bits = bitcast<u32>(loss[0]);
   let finite = bad == 0.0 && holds && (loss_bits & 0x7f800000u) != 0x7f800000u;
   var factor = 1.0;
-  if (norm_params.max_norm > 0.0) { factor = min(1.0, norm_params.max_norm / (norm + 1e-6)); }
+  if (norm_params.max_norm > 0.0) {
+    // Scaled down together: the reciprocal of a very large norm would be flushed to 0.
+    let shrink = select(1.0, 0x1p-60, norm > 0x1p60);
+    factor = min(1.0, (norm_params.max_norm * shrink) / ((norm + 1e-6) * shrink));
+  }
   state[0] = select(GREATEST, norm, finite);
   state[1] = select(0.0, factor, finite);
   state[2] = select(0.0, 1.0, finite);
-  state[3] = 0.0;
+  state[3] = loss[0];
 }

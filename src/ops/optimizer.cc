@@ -13,8 +13,9 @@ struct AdamWParams {
   uint32_t n;
   float beta1, one_minus_beta1, beta2, one_minus_beta2;
   float step_size, inv_correction2, eps, kept;
+  uint32_t zero;
 };
-static_assert(sizeof(AdamWParams) == 36);
+static_assert(sizeof(AdamWParams) == 40);
 
 }  // namespace
 
@@ -59,7 +60,8 @@ void adamw_step(Context& ctx, const AdamWStep& step, const Tensor& state, const 
                              f32(step.learning_rate / step.bias_correction1),
                              f32(1.0 / std::sqrt(step.bias_correction2)),
                              f32(step.eps),
-                             f32(1.0 - step.learning_rate * step.weight_decay)};
+                             f32(1.0 - step.learning_rate * step.weight_decay),
+                             0};
     launch(ctx, kernel,
            {in(state), in(gradients.flat(begin, size)), out(parameters.flat(begin, size)),
             out(m.flat(begin, size)), out(v.flat(begin, size))},

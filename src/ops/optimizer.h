@@ -9,7 +9,7 @@ namespace wgrad::ops {
 
 /// What the optimizer step reads from the device, so that no value crosses to the host between the
 /// backward pass and the step: f32 [4] = {gradient norm before clipping, factor on the gradient
-/// (clipping; 0 where not finite), 1 where every gradient and the loss is finite else 0, spare}.
+/// (clipping; 0 where not finite), 1 where every gradient and the loss is finite else 0, the loss}.
 /// `loss` f32 [1] is the step's summed loss. `grads`: the flat gradients. Non-finite is checked on
 /// bits. max_norm 0: no clipping; else the factor is min(1, max_norm / (norm + 1e-6)). Where not
 /// finite the norm is the sentinel 3.4e38.

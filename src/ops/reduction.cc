@@ -79,7 +79,7 @@ void norm_on_cpu(std::span<const Tensor> grads, float loss, float max_norm, floa
   state[0] = finite ? static_cast<float>(norm) : kNormSentinel;
   state[1] = finite ? static_cast<float>(factor) : 0.0f;
   state[2] = finite ? 1.0f : 0.0f;
-  state[3] = 0.0f;
+  state[3] = loss;
 }
 
 }  // namespace

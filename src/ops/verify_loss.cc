@@ -131,17 +131,19 @@ VerifyResult fused_case(Context& ctx, const std::string& what, FusedCase c) {
 
   // |hidden| <= 2, |weight| <= 1/2: a logit is a sum of h terms of at most 1.
   const double n = static_cast<double>(c.h);
-  const double logit = (n + 2.0) * n * u;
+  // With f16 operands each of a product's two is rounded to 11 bits.
+  const double operand = ctx.compute() == ComputeType::kF16 ? 2.0 * 0x1p-11 : 0.0;
+  const double logit = ((n + 2.0) * u + operand) * n;
   const double lse = logsumexp_bound(std::log(static_cast<double>(c.vocab)) + n, c.vocab);
   const double p = 2.0 * logit + lse + 16.0 * u;  // relative error of a probability
   check.compare("losses", ctx.read<float>(out), losses, [&](size_t) { return 2.0 * logit + lse; });
   // Rows of the gradient of the logits sum to 2 scale in size; their products are summed over V.
   check.compare("grad_hidden", ctx.read<float>(gx), grad_hidden, [&](size_t) {
-    return scale * 2.0 * 0.5 * (p + (std::sqrt(static_cast<double>(c.vocab)) + 4.0) * u);
+    return scale * 2.0 * 0.5 * (p + (std::sqrt(static_cast<double>(c.vocab)) + 4.0) * u + operand);
   });
   check.compare("grad_weight", ctx.read<float>(gw), grad_weight, [&](size_t) {
     return scale * 2.0 * static_cast<double>(c.rows) *
-           (p + (std::sqrt(static_cast<double>(c.rows)) + 4.0) * u);
+           (p + (std::sqrt(static_cast<double>(c.rows)) + 4.0) * u + operand);
   });
   return check.result();
 }

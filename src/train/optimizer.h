@@ -9,9 +9,9 @@
 namespace wgrad::train {
 
 struct OptimizerSettings {
-  float beta1 = 0.9f, beta2 = 0.999f, eps = 1e-8f;
-  float weight_decay = 0.01f;  ///< of the groups that decay
-  float max_grad_norm = 1.0f;  ///< 0: no clipping
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  double weight_decay = 0.01;  ///< of the groups that decay
+  double max_grad_norm = 1.0;  ///< 0: no clipping
 };
 
 /// AdamW over a run's parameters. Owns the moments; borrows context and parameters.
@@ -25,10 +25,11 @@ class Optimizer {
 
   /// Records the norm, the clipping and the step; `updates` is the number of steps taken before.
   /// A step with a non-finite loss or gradient leaves everything as it is.
-  void step(float learning_rate, int64_t updates, const Tensor& loss_sum);
+  void step(double learning_rate, int64_t updates, const Tensor& loss_sum);
 
   struct Outcome {
     float grad_norm = 0;
+    float loss_sum = 0;
     bool finite = true;
   };
   /// Waits for the step and tells how it went.

@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "io/json.h"
+
 namespace wgrad::train {
 
 const EnumPairs<Method> EnumNames<Method>::pairs = {
@@ -60,6 +62,15 @@ void check_range(std::string_view name, double value, double low, double high,
         expected);
 }
 
+/// Every text goes into run.yaml and JSON files.
+void check_texts(const TrainOptions& options) {
+  visit_options(options, [](const char* name, const auto& value, const char*, Affects) {
+    const std::string text = ValueText()(value);
+    check(io::find_invalid_utf8(text) == std::string::npos, name, "the text is not UTF-8",
+          "expected UTF-8", "rename the file or folder");
+  });
+}
+
 }  // namespace
 
 std::string to_yaml(const TrainOptions& options) {
@@ -78,6 +89,16 @@ std::string to_yaml(const TrainOptions& options) {
   return std::string(yaml.c_str()) + "\n";
 }
 
+std::vector<std::pair<std::string, std::string>> all_settings(const TrainOptions& options) {
+  std::vector<std::pair<std::string, std::string>> settings;
+  visit_options(options, [&](const char* name, const auto& value, const char*, Affects) {
+    if (std::string text = ValueText()(value); !text.empty()) {
+      settings.emplace_back(name, std::move(text));
+    }
+  });
+  return settings;
+}
+
 std::vector<std::pair<std::string, std::string>> numeric_settings(const TrainOptions& options) {
   std::vector<std::pair<std::string, std::string>> settings;
   visit_options(options, [&](const char* name, const auto& value, const char*, Affects affects) {
@@ -87,6 +108,7 @@ std::vector<std::pair<std::string, std::string>> numeric_settings(const TrainOpt
 }
 
 void validate(const TrainOptions& o) {
+  check_texts(o);
   check(!o.model.empty(), "model", "not given", "expected a Hugging Face folder or a .gguf file",
         "give --model");
   check(!o.data.empty(), "data", "not given", "expected a .jsonl file or a folder", "give --data");

@@ -102,7 +102,10 @@ void visit_options(Options& o, Visitor&& visit) {
 /// The options as the text of run.yaml; what --config reads back to the same options.
 std::string to_yaml(const TrainOptions& options);
 
-/// One line "name: value" for each option that changes the numbers.
+/// Every option that is set, with its value as text.
+std::vector<std::pair<std::string, std::string>> all_settings(const TrainOptions& options);
+
+/// The options that change the numbers, whether set or not.
 std::vector<std::pair<std::string, std::string>> numeric_settings(const TrainOptions& options);
 
 /// Throws an input error for the first option out of range.

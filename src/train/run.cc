@@ -10,6 +10,7 @@
 #include "train/metrics.h"
 #include "train/options.h"
 #include "train/plan.h"
+#include "train/report.h"
 #include "train/setup.h"
 #include "train/trainer.h"
 
@@ -21,6 +22,7 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kMostSkippedInARow = 3;
+constexpr size_t kMostMetricsBytes = size_t{1} << 30;
 /// A training step reaches about this share of the rate of one large product.
 constexpr double kStepEfficiency = 0.5;
 
@@ -32,9 +34,11 @@ constexpr const char* kRunFiles[] = {"run.yaml",
                                      "adapter_config.json",
                                      "config.json",
                                      "model.safetensors",
-                                     "model.safetensors.index.json"};
+                                     "model.safetensors.index.json",
+                                     "report.html"};
 
-void claim_folder(const fs::path& out, bool resume) {
+/// Refuses an output folder that is none, or that holds what this run would write over.
+void check_folder(const fs::path& out, bool resume) {
   std::error_code error;
   if (fs::exists(out, error) && !fs::is_directory(out, error)) {
     throw input_error(out.string(), "is a file", "expected a folder", "give another --out");
@@ -47,11 +51,16 @@ void claim_folder(const fs::path& out, bool resume) {
                         "give another --out, or --resume to go on with that run");
     }
   }
+}
+
+void make_folder(const fs::path& out) {
+  std::error_code error;
   fs::create_directories(out, error);
   if (error) {
     throw runtime_failure(out.string(), "could not be made: " + error.message(), {},
                           "give an --out that you may write to");
   }
+  io::remove_abandoned(out);
 }
 
 /// The training loop and the state that a checkpoint carries.
@@ -103,6 +112,7 @@ class Run {
       if (o.save_every > 0 && state_.step % o.save_every == 0) save();
     }
     if (saved_step_ != state_.step) save();
+    if (setup_.options.report) write_report();
     if (state_.step < setup_.total_steps) return {TrainEnd::kStopped, state_.step, last_loss_};
     write_result();
     return {TrainEnd::kFinished, state_.step, last_loss_};
@@ -181,6 +191,14 @@ class Run {
         (out_ / "checkpoints" / fmt::format("step-{:06}", state_.step)).string());
   }
 
+  void write_report() {
+    const fs::path metrics = out_ / "metrics.jsonl";
+    io::write_file_atomically(out_ / "report.html",
+                              render_report(fmt::format("wgrad: {}", setup_.options.out),
+                                            io::read_text_file(metrics, kMostMetricsBytes),
+                                            all_settings(setup_.options)));
+  }
+
   void write_result() {
     if (trainer_.adapter()) {
       trainer_.adapter()->save(*ctx_, out_, setup_.options.model);
@@ -213,9 +231,10 @@ class Run {
 
 TrainResult run_training(const TrainOptions& options, TrainObserver& observer,
                          const std::atomic<bool>* stop) {
+  train::check_folder(options.out, options.resume);
   train::RunSetup setup = train::prepare(options, observer);
-  train::claim_folder(setup.options.out, setup.options.resume);
   observer.on_plan(train::make_plan(setup));
+  train::make_folder(setup.options.out);
   train::Run run(setup, observer);
   if (setup.options.resume) run.resume();
   io::write_file_atomically(std::filesystem::path(setup.options.out) / "run.yaml",

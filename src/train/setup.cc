@@ -27,13 +27,32 @@ void warn_all(const data::Dataset& dataset, TrainObserver& observer) {
   for (const std::string& text : dataset.summary.warnings()) observer.on_warning(text);
 }
 
-/// An adapter to continue from brings its own rank, alpha and targets.
+/// Takes over what the adapter says; a value that was given and says otherwise is refused.
+template <typename T>
+void take(const TrainOptions& options, const char* name, T& value, const T& standard,
+          const T& adapter) {
+  if (value != standard && value != adapter) {
+    throw input_error(
+        fmt::format("--{}", name),
+        fmt::format("{} has another one in its adapter_config.json", options.init_adapter),
+        "an adapter to continue from brings its own", "leave the option out");
+  }
+  value = adapter;
+}
+
+/// An adapter to continue from brings its own rank, alpha, dropout and targets.
 void take_adapter_settings(TrainOptions& options) {
   if (options.init_adapter.empty()) return;
   const model::LoraConfig lora = model::read_lora_config(options.init_adapter);
-  options.rank = lora.rank;
-  options.alpha = lora.alpha;
-  options.rslora = lora.rslora;
+  const TrainOptions standard;
+  take(options, "rank", options.rank, standard.rank, lora.rank);
+  take(options, "alpha", options.alpha, standard.alpha, lora.alpha);
+  take(options, "dropout", options.dropout, standard.dropout, lora.dropout);
+  take(options, "rslora", options.rslora, standard.rslora, lora.rslora);
+  if (options.targets != standard.targets &&
+      model::match_targets(options.targets) != model::match_targets(lora.targets)) {
+    take(options, "targets", options.targets, standard.targets, lora.targets);
+  }
   options.targets = lora.targets;
 }
 

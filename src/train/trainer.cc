@@ -27,9 +27,7 @@ model::LoraConfig lora_config(const TrainOptions& options) {
 }
 
 OptimizerSettings optimizer_settings(const TrainOptions& options) {
-  return {static_cast<float>(options.beta1), static_cast<float>(options.beta2),
-          static_cast<float>(options.eps), static_cast<float>(options.weight_decay),
-          static_cast<float>(options.max_grad_norm)};
+  return {options.beta1, options.beta2, options.eps, options.weight_decay, options.max_grad_norm};
 }
 
 std::vector<int32_t> labels_of(const data::Row& row) {
@@ -94,10 +92,9 @@ Trainer::Outcome Trainer::step(std::span<const MicroBatch> micro_batches, int64_
     decoder_->forward_backward(batch, loss_scale,
                                {static_cast<uint32_t>(step), static_cast<uint32_t>(i)}, loss_sum_);
   }
-  optimizer_->step(static_cast<float>(learning_rate), updates, loss_sum_);
+  optimizer_->step(learning_rate, updates, loss_sum_);
   const Optimizer::Outcome result = optimizer_->outcome();
-  outcome.loss =
-      ctx_.read<float>(loss_sum_)[0] / static_cast<double>(std::max<int64_t>(counted, 1));
+  outcome.loss = result.loss_sum / static_cast<double>(std::max<int64_t>(counted, 1));
   outcome.grad_norm = result.grad_norm;
   outcome.finite = result.finite;
   return outcome;
