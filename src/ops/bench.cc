@@ -1,0 +1,82 @@
+#include "ops/bench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "ops/elementwise.h"
+
+namespace wgrad::ops {
+
+namespace {
+
+double host_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// Seconds of `runs` runs.
+double measure(Context& ctx, const std::function<void(Context&)>& run, int runs,
+               bool device_clock) {
+  if (!device_clock) {
+    const double start = host_seconds();
+    for (int i = 0; i < runs; ++i) run(ctx);
+    ctx.wait();
+    return host_seconds() - start;
+  }
+  ctx.device().start_timing();
+  for (int i = 0; i < runs; ++i) run(ctx);
+  double total = 0;
+  for (const gpu::DispatchTime& t : ctx.device().take_times()) total += t.seconds;
+  return total;
+}
+
+BenchCase copy_case() {
+  constexpr int64_t kElements = int64_t{16} << 20;
+  BenchCase c;
+  c.name = fmt::format("copy {} MiB", kElements * 4 >> 20);
+  c.bytes = 2.0 * kElements * 4;
+  c.prepare = [](Context& ctx) {
+    const Tensor from = ctx.allocate_zeroed({kElements}, DType::kF32, "bench");
+    const Tensor to = ctx.allocate({kElements}, DType::kF32, "bench");
+    return [from, to](Context& c) { copy(c, from, to); };
+  };
+  return c;
+}
+
+}  // namespace
+
+BenchResult run_bench(Context& ctx, const BenchCase& c, double seconds) {
+  constexpr int kMeasurements = 5;
+  const std::function<void(Context&)> run = c.prepare(ctx);
+  run(ctx);
+  ctx.wait();
+  int runs = 1;
+  double spent = measure(ctx, run, 1, false);
+  const double once = std::max(spent, 1e-6);
+  for (; spent < seconds; spent += measure(ctx, run, runs, false)) {
+    runs = std::clamp(static_cast<int>(seconds / 10 / once), 1, 20);
+  }
+  BenchResult result;
+  result.name = c.name;
+  result.device_clock = ctx.kind() == DeviceKind::kGpu && ctx.features().timestamps;
+  std::vector<double> times;
+  for (int i = 0; i < kMeasurements; ++i) {
+    times.push_back(measure(ctx, run, runs, result.device_clock) / runs);
+  }
+  std::nth_element(times.begin(), times.begin() + kMeasurements / 2, times.end());
+  result.seconds = times[kMeasurements / 2];
+  if (result.seconds <= 0) return result;
+  result.tflops = c.flops / result.seconds * 1e-12;
+  result.gigabytes_per_second = c.bytes / result.seconds * 1e-9;
+  return result;
+}
+
+std::vector<BenchCase> bench_cases(const Context& ctx) {
+  std::vector<BenchCase> cases = {copy_case()};
+  for (BenchCase& c : matmul_bench_cases(ctx)) cases.push_back(std::move(c));
+  return cases;
+}
+
+}  // namespace wgrad::ops
