@@ -2,10 +2,13 @@
 
 #include <CLI/Option.hpp>
 #include <CLI/Validators.hpp>
+#include <algorithm>
+#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "ops/bench.h"
 #include "terminal.h"
 #include "train/bench_step.h"
 #include "train/options.h"
@@ -62,6 +65,41 @@ void print(const train::StepTimes& t, const Options& o) {
   }
 }
 
+nlohmann::ordered_json to_json(const ops::BenchResult& r, double share_of_copy) {
+  nlohmann::ordered_json json;
+  json["name"] = r.name;
+  json["seconds"] = r.seconds;
+  json["tflops"] = r.tflops;
+  json["gigabytes_per_second"] = r.gigabytes_per_second;
+  json["share_of_copy"] = share_of_copy;
+  return json;
+}
+
+void print(const ops::BenchResult& r, double share_of_copy) {
+  const std::string rate = r.tflops > 0 ? fmt::format("{:>8.2f} TFLOP/s", r.tflops)
+                                        : fmt::format("{:>8.0f} GB/s   ", r.gigabytes_per_second);
+  fmt::print("  {:<44} {:>10.4f} ms  {}  {:>5.1f}% of copy\n", r.name, r.seconds * 1e3, rate,
+             100.0 * share_of_copy);
+  std::fflush(stdout);
+}
+
+/// Every kernel, with its share of the bandwidth of the copy measured first.
+nlohmann::ordered_json bench_kernels(const train::DeviceChoice& device, ComputeType compute,
+                                     bool quiet) {
+  const std::unique_ptr<Context> ctx = train::open_context(device, compute);
+  nlohmann::ordered_json results = nlohmann::ordered_json::array();
+  double copy_rate = 0;
+  for (const ops::BenchCase& c : ops::bench_cases(*ctx)) {
+    const ops::BenchResult r = ops::run_bench(*ctx, c);
+    if (copy_rate == 0) copy_rate = r.gigabytes_per_second;
+    const double share = copy_rate > 0 ? r.gigabytes_per_second / copy_rate : 0.0;
+    results.push_back(to_json(r, share));
+    if (!quiet) print(r, share);
+    ctx->trim();
+  }
+  return results;
+}
+
 int run(Options& o) {
   const train::DeviceChoice device = train::choose_device(o.device);
   const ComputeType compute = train::choose_compute(enum_of<Precision>(o.dtype), device);
@@ -70,6 +108,7 @@ int run(Options& o) {
   nlohmann::ordered_json json;
   json["device"] = device.name();
   if (!o.json) fmt::print("{}\n", device.name());
+  if (!o.step_only) json["kernels"] = bench_kernels(device, compute, o.json);
   const train::StepTimes times = train::bench_step(device, compute, o.step);
   if (o.json) {
     json["step"] = to_json(times, o.step);

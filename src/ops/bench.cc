@@ -32,14 +32,16 @@ double measure(Context& ctx, const std::function<void(Context&)>& run, int runs,
   return total;
 }
 
-BenchCase copy_case() {
-  constexpr int64_t kElements = int64_t{16} << 20;
+/// Larger than any cache where the device is a real one.
+BenchCase copy_case(const Context& ctx) {
+  const int64_t elements =
+      ctx.limits().max_binding_size > (uint64_t{1} << 30) ? int64_t{256} << 20 : int64_t{16} << 20;
   BenchCase c;
-  c.name = fmt::format("copy {} MiB", kElements * 4 >> 20);
-  c.bytes = 2.0 * kElements * 4;
-  c.prepare = [](Context& ctx) {
-    const Tensor from = ctx.allocate_zeroed({kElements}, DType::kF32, "bench");
-    const Tensor to = ctx.allocate({kElements}, DType::kF32, "bench");
+  c.name = fmt::format("copy {} MiB", elements * 4 >> 20);
+  c.bytes = 8.0 * static_cast<double>(elements);
+  c.prepare = [elements](Context& ctx) {
+    const Tensor from = ctx.allocate_zeroed({elements}, DType::kF32, "bench");
+    const Tensor to = ctx.allocate({elements}, DType::kF32, "bench");
     return [from, to](Context& c) { copy(c, from, to); };
   };
   return c;
@@ -74,7 +76,8 @@ BenchResult run_bench(Context& ctx, const BenchCase& c, double seconds) {
 }
 
 std::vector<BenchCase> bench_cases(const Context& ctx) {
-  std::vector<BenchCase> cases = {copy_case()};
+  std::vector<BenchCase> cases = {copy_case(ctx)};
+  for (BenchCase& c : memory_bench_cases(ctx)) cases.push_back(std::move(c));
   for (BenchCase& c : matmul_bench_cases(ctx)) cases.push_back(std::move(c));
   return cases;
 }
