@@ -63,6 +63,8 @@ BenchResult run_bench(Context& ctx, const BenchCase& c, double seconds) {
   BenchResult result;
   result.name = c.name;
   result.device_clock = ctx.kind() == DeviceKind::kGpu && ctx.features().timestamps;
+  // Copies are not dispatches: the device's clock does not see them.
+  if (result.device_clock && measure(ctx, run, 1, true) == 0) result.device_clock = false;
   std::vector<double> times;
   for (int i = 0; i < kMeasurements; ++i) {
     times.push_back(measure(ctx, run, runs, result.device_clock) / runs);
