@@ -6,6 +6,7 @@
 #include "text/gguf_parts.h"
 
 namespace wgrad::data {
+
 text::TextAssets load_model_text(const std::string& model) {
   const std::filesystem::path path(model);
   if (path.extension() != ".gguf") return text::load_from_folder(path);
