@@ -26,7 +26,7 @@ test:
 	cmake -S . -B $(BUILD) -G Ninja -DWGRAD_BUILD_TESTS=ON -DWGRAD_WERROR=ON $(CMAKE_FLAGS)
 	cmake --build $(BUILD) --parallel $(JOBS)
 	tools/fetch-smollm2.sh $(BUILD)/models
-	WGRAD_SMOLLM2_GGUF=$(CURDIR)/$(BUILD)/models/smollm2-135m-instruct.gguf \
+	WGRAD_SMOLLM2_GGUF=$(abspath $(BUILD))/models/smollm2-135m-instruct.gguf \
 	  ctest --test-dir $(BUILD) --output-on-failure --no-tests=error --timeout 900
 
 format:
