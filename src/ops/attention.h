@@ -5,10 +5,13 @@
 
 namespace wgrad::ops {
 
-/// Causal grouped-query attention over rows that lie end to end (no padding).
-/// Query i sits at key index p = i + query_offset and sees the keys j with
-/// max(row_begin[i], p - window + 1) <= j <= p (window 0: no window).
-/// Query head h reads key head h / (heads / kv_heads).
+/// Causal grouped-query attention over rows that lie end to end (no padding). In f32; in a context
+/// that computes in f16, with f16 operands of the products where the device has subgroup matrices.
+/// Deterministic. No row's result depends on another row's values. In f32 a row has the same bits
+/// in any batch in which it begins at the same position modulo 64; elsewhere its sums are cut into
+/// tiles at other keys, and it agrees within rounding. Query i sits at key index p = i +
+/// query_offset and sees the keys j with max(row_begin[i], p - window + 1) <= j <= p (window 0: no
+/// window). Query head h reads key head h / (heads / kv_heads).
 struct AttentionShape {
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   int64_t query_offset = 0;

@@ -81,6 +81,7 @@ std::vector<BenchCase> bench_cases(const Context& ctx) {
   std::vector<BenchCase> cases = {copy_case(ctx)};
   for (BenchCase& c : memory_bench_cases(ctx)) cases.push_back(std::move(c));
   for (BenchCase& c : matmul_bench_cases(ctx)) cases.push_back(std::move(c));
+  for (BenchCase& c : attention_bench_cases(ctx)) cases.push_back(std::move(c));
   return cases;
 }
 

@@ -32,5 +32,6 @@ BenchResult run_bench(Context& ctx, const BenchCase& c, double seconds = 0.5);
 std::vector<BenchCase> bench_cases(const Context& ctx);
 std::vector<BenchCase> matmul_bench_cases(const Context& ctx);
 std::vector<BenchCase> memory_bench_cases(const Context& ctx);
+std::vector<BenchCase> attention_bench_cases(const Context& ctx);
 
 }  // namespace wgrad::ops
