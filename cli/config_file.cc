@@ -48,7 +48,10 @@ std::string scalar_text(const YAML::Node& value, const std::string& where) {
   if (value.IsSequence()) {
     std::string joined;
     for (const YAML::Node& item : value) {
-      if (!item.IsScalar()) break;
+      if (!item.IsScalar()) {
+        throw input_error(where, "the list holds more than words and numbers",
+                          "expected a list of names", "see --help for the option");
+      }
       joined += (joined.empty() ? "" : ",") + item.Scalar();
     }
     return joined;

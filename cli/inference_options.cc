@@ -50,7 +50,9 @@ void add_sampling_options(CLI::App& app, SamplingOptions& o) {
   app.add_option("--top-k", o.top_k, "draw from the k likeliest; 0: all")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  app.add_option("--seed", o.seed, "of the draws")->capture_default_str();
+  app.add_option("--seed", o.seed, "of the draws")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
 }
 
 }  // namespace wgrad::cli

@@ -48,6 +48,18 @@ std::vector<Command> add_commands(CLI::App& program) {
   return commands;
 }
 
+void check_command(const std::vector<Command>& commands,
+                   const std::vector<std::string>& arguments) {
+  if (arguments.empty() || arguments[0].starts_with("-")) return;
+  std::string names;
+  for (const Command& command : commands) {
+    if (command.app->get_name() == arguments[0]) return;
+    names += (names.empty() ? "" : ", ") + command.app->get_name();
+  }
+  throw wgrad::input_error("wgrad", fmt::format("unknown command \"{}\"", arguments[0]),
+                           fmt::format("expected one of {}", names), "see `wgrad --help`");
+}
+
 int run(int argc, char** argv) {
   CLI::App program("wgrad fine-tunes large language models on any GPU.", "wgrad");
   program.set_version_flag("--version", "wgrad " WGRAD_VERSION);
@@ -56,8 +68,9 @@ int run(int argc, char** argv) {
       "Exit codes: 0 done, 1 failed while running, 2 bad usage or input,\n"
       "130 or 143 stopped by a signal with a checkpoint saved.");
   const std::vector<Command> commands = add_commands(program);
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  check_command(commands, arguments);
   try {
-    std::vector<std::string> arguments(argv + 1, argv + argc);
     arguments = wgrad::cli::expand_config(program, std::move(arguments));
     std::reverse(arguments.begin(), arguments.end());
     program.parse(std::move(arguments));
@@ -71,7 +84,13 @@ int run(int argc, char** argv) {
     return wgrad::cli::kBadInput;
   }
   for (const Command& command : commands) {
-    if (command.app->parsed()) return command.run();
+    if (!command.app->parsed()) continue;
+    const int code = command.run();
+    if (std::fflush(stdout) != 0 || std::ferror(stdout)) {
+      throw wgrad::runtime_failure("standard output", "could not be written", {},
+                                   "check where it leads to, and the disk's free space");
+    }
+    return code;
   }
   return wgrad::cli::kBadInput;
 }

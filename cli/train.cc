@@ -5,6 +5,7 @@
 
 #include "command.h"
 #include "data/dataset.h"
+#include "data/model_text.h"
 #include "marked_text.h"
 #include "progress.h"
 #include "signals.h"
@@ -41,24 +42,47 @@ nlohmann::ordered_json to_json(const TrainPlan& plan) {
   return json;
 }
 
+data::EncodeOptions first_rows(const TrainOptions& options) {
+  constexpr int64_t kRowsShown = 3;
+  data::EncodeOptions encode;
+  encode.max_seq_len = options.max_seq_len;
+  encode.prompt_style = options.prompt_style;
+  encode.train_on = options.train_on;
+  encode.skip_bad_rows = options.skip_bad_rows;
+  encode.limit = kRowsShown;
+  return encode;
+}
+
+nlohmann::ordered_json rows_to_json(const TrainOptions& options) {
+  const text::TextAssets assets = data::load_model_text(options.model);
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  data::for_each_row(data::find_data_files(options.data).train, assets, first_rows(options),
+                     [&](data::Row&& row) {
+                       rows.push_back({{"line", row.line},
+                                       {"tokens", row.tokens()},
+                                       {"counted", row.counted_tokens()},
+                                       {"text", marked_text(row, assets.tokenizer, Colours(false))}});
+                     });
+  return rows;
+}
+
 int show_plan(const Options& options) {
   Progress progress;
-  if (options.dry_run) {
-    constexpr int64_t kRowsShown = 3;
-    data::EncodeOptions encode;
-    encode.max_seq_len = options.train.max_seq_len;
-    encode.prompt_style = options.train.prompt_style;
-    encode.train_on = options.train.train_on;
-    encode.skip_bad_rows = options.train.skip_bad_rows;
-    encode.limit = kRowsShown;
-    show_rows(options.train.model, data::find_data_files(options.train.data).train, encode);
+  const TrainOptions& train = options.train;
+  if (options.dry_run && train.data == "-") {
+    throw input_error("--dry-run", "the data comes from standard input",
+                      "it can be read only once", "give a file, or use --plan");
   }
-  const TrainPlan plan = plan_training(options.train, progress);
   if (options.json) {
-    fmt::print("{}\n", to_json(plan).dump());
-  } else {
-    fmt::print("{}", describe(plan));
+    nlohmann::ordered_json json = to_json(plan_training(train, progress));
+    if (options.dry_run) json["first_rows"] = rows_to_json(train);
+    fmt::print("{}\n", json.dump());
+    return kDone;
   }
+  if (options.dry_run) {
+    show_rows(train.model, data::find_data_files(train.data).train, first_rows(train));
+  }
+  fmt::print("{}", describe(plan_training(train, progress)));
   return kDone;
 }
 

@@ -62,7 +62,9 @@ struct AddOption {
   template <typename T>
   requires(!std::is_enum_v<T>) void operator()(const std::string& name, T& value, const char* help,
                                                train::Affects) const {
-    app.add_option("--" + name, value, help)->capture_default_str();
+    CLI::Option* option = app.add_option("--" + name, value, help)->capture_default_str();
+    // Reading an unsigned number takes -1 for the largest.
+    if constexpr (std::is_unsigned_v<T>) option->check(CLI::NonNegativeNumber);
   }
 };
 

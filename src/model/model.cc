@@ -31,6 +31,15 @@ void refuse_unknown_tensors(const ModelConfig& config, const io::TensorSource& s
   }
 }
 
+void refuse_other_types(const io::TensorView& tensor) {
+  const bool floating = tensor.type == io::FileType::kF32 || tensor.type == io::FileType::kF16 ||
+                        tensor.type == io::FileType::kBF16 || io::is_quantized(tensor.type);
+  if (floating) return;
+  throw input_error(tensor.where, fmt::format("the type is {}", io::file_type_name(tensor.type)),
+                    "F32, F16, BF16 or one of GGUF's quantised types",
+                    "convert the checkpoint to one of these");
+}
+
 class Loader {
  public:
   Loader(Context& ctx, Model& model, const LoadOptions& options)
@@ -38,7 +47,9 @@ class Loader {
 
   void load() {
     const std::vector<Parameters::Spec> specs = checkpoint_tensors(config());
-    for (const Parameters::Spec& spec : specs) source_.get(spec.name, spec.shape);
+    for (const Parameters::Spec& spec : specs) {
+      refuse_other_types(source_.get(spec.name, spec.shape));
+    }
     if (options_.trainable) model_.parameters = Parameters(ctx_, specs, "weights");
 
     const bool exact = options_.precision == ops::WeightPrecision::kF32;
@@ -128,6 +139,7 @@ class Loader {
   }
 
   void fill(const io::TensorView& view, const Tensor& to) {
+    if (ctx_.kind() == DeviceKind::kPlan) return;
     const int64_t row = view.row_size();
     const int64_t step = std::max(int64_t{1}, kChunkElements / std::max(int64_t{1}, row));
     std::vector<float> chunk;

@@ -1,0 +1,223 @@
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <random>
+
+#include "testing.h"
+
+namespace wgrad::cli {
+namespace {
+
+using namespace testing;
+using ::testing::HasSubstr;
+
+const Arguments kRun = {"--steps", "40", "--save-every", "3", "--dropout", "0.1", "--batch-size",
+                        "3"};
+
+Arguments with(Arguments arguments, const Arguments& more) {
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+/// A run that nothing disturbs, made once: what the others must equal.
+const Workplace& straight() {
+  static const Workplace place;
+  static const Outcome outcome = run_program(place.train(kRun));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  return place;
+}
+
+std::vector<std::array<double, 4>> steps_of(const fs::path& out) {
+  std::vector<std::array<double, 4>> steps;
+  for (const auto& line : json_lines(read_file(out / "metrics.jsonl"))) {
+    steps.push_back({line.at("step"), line.at("loss"), line.at("grad_norm"), line.at("lr")});
+  }
+  return steps;
+}
+
+void expect_same_result(const Workplace& place) {
+  for (const char* file : {"out/adapter_model.safetensors",
+                           "out/checkpoints/step-000040/state.safetensors"}) {
+    EXPECT_TRUE(read_file(place.root() / file) == read_file(straight().root() / file)) << file;
+  }
+  EXPECT_EQ(steps_of(place.root() / "out"), steps_of(straight().root() / "out"));
+  for (const auto& entry : fs::recursive_directory_iterator(place.root() / "out")) {
+    EXPECT_EQ(entry.path().string().find(".tmp-"), std::string::npos) << entry.path();
+  }
+}
+
+size_t lines_of(const fs::path& path) {
+  const std::string text = read_file(path);
+  return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+/// Waits until the run has logged `lines` steps, or has ended.
+void wait_for_steps(Child& child, const Workplace& place, size_t lines) {
+  while (!child.ended() && lines_of(place.root() / "out/metrics.jsonl") < lines) usleep(500);
+}
+
+TEST(Resume, AKilledRunEndsWithTheBitsOfOneThatWasNot) {
+  const Workplace place;
+  const Arguments run = with(place.train(kRun), {"--resume"});
+  std::mt19937 random(std::random_device{}());
+  constexpr int kKills = 6;
+  for (int i = 0; i < kKills; ++i) {
+    Child child(run);
+    wait_for_steps(child, place, 2 + static_cast<size_t>(i) * 6);
+    usleep(std::uniform_int_distribution<useconds_t>(0, 4000)(random));
+    child.signal(SIGKILL);
+    child.wait();
+  }
+  const Outcome last = run_program(run);
+  EXPECT_EQ(last.code, 0) << last.err;
+  expect_same_result(place);
+}
+
+class StopSignal : public ::testing::TestWithParam<int> {};
+
+TEST_P(StopSignal, FinishesTheStepSavesAndSaysSo) {
+  const Workplace place;
+  // So many steps that the signal comes before the last.
+  const Arguments run = place.train({"--steps", "100000"});
+  Child child(run);
+  wait_for_steps(child, place, 3);
+  child.signal(GetParam());
+  const Outcome outcome = child.wait();
+  EXPECT_EQ(outcome.code, 128 + GetParam()) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("--resume"));
+  const auto steps = steps_of(place.root() / "out");
+  ASSERT_GE(steps.size(), 3u);
+  const auto last = static_cast<int64_t>(steps.back()[0]);
+  char name[32];
+  std::snprintf(name, sizeof name, "step-%06d", static_cast<int>(last));
+  EXPECT_TRUE(fs::exists(place.root() / "out/checkpoints" / name / "state.json")) << name;
+  EXPECT_FALSE(fs::exists(place.root() / "out/adapter_model.safetensors"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Both, StopSignal, ::testing::Values(SIGINT, SIGTERM));
+
+TEST(Resume, AfterASignalEndsWithTheSameBits) {
+  const Workplace place;
+  Child child(place.train(kRun));
+  wait_for_steps(child, place, 5);
+  child.signal(SIGTERM);
+  child.wait();
+  const Outcome last = run_program(with(place.train(kRun), {"--resume"}));
+  EXPECT_EQ(last.code, 0) << last.err;
+  expect_same_result(place);
+}
+
+/// A copy of the undisturbed run without its result, as if it had been stopped at step 40.
+void copy_run(const Workplace& place) {
+  fs::copy(straight().root() / "out", place.root() / "out", fs::copy_options::recursive);
+  fs::remove(place.root() / "out/adapter_model.safetensors");
+}
+
+Arguments resume_copy(const Workplace& place, const Arguments& more = {}) {
+  // The copied checkpoints name the model and data of the run that they come from.
+  return with(with(straight().train(kRun), {"--out", place.path("out"), "--resume"}), more);
+}
+
+TEST(Resume, OfAFinishedRunOnlyWritesTheResult) {
+  const Workplace place;
+  copy_run(place);
+  const Outcome outcome = run_program(resume_copy(place));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  expect_same_result(place);
+}
+
+TEST(Resume, PassesOverATornCheckpointAndSaysWhy) {
+  for (const char* file : {"state.safetensors", "state.json"}) {
+    const Workplace place;
+    copy_run(place);
+    const fs::path torn = place.root() / "out/checkpoints/step-000040" / file;
+    fs::resize_file(torn, fs::file_size(torn) / 2);
+    const Outcome outcome = run_program(resume_copy(place));
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr("warning: checkpoint passed over: " + torn.string()));
+    expect_same_result(place);
+  }
+}
+
+TEST(Resume, SeesAFlippedBit) {
+  const Workplace place;
+  copy_run(place);
+  const fs::path state = place.root() / "out/checkpoints/step-000040/state.safetensors";
+  std::string bytes = read_file(state);
+  bytes[bytes.size() - 1000] = static_cast<char>(bytes[bytes.size() - 1000] ^ 4);
+  write_file(state, bytes);
+  const Outcome outcome = run_program(resume_copy(place));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("checksum"));
+  expect_same_result(place);
+}
+
+TEST(Resume, WithoutAnyWholeCheckpointBeginsAgain) {
+  const Workplace place;
+  copy_run(place);
+  for (const auto& entry : fs::directory_iterator(place.root() / "out/checkpoints")) {
+    fs::remove(entry.path() / "state.json");
+  }
+  const Outcome outcome = run_program(resume_copy(place));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("no checkpoint to resume from"));
+  expect_same_result(place);
+}
+
+TEST(Resume, RefusesAChangedOptionByName) {
+  const Workplace place;
+  copy_run(place);
+  const auto before = place.snapshot();
+  const std::pair<const char*, const char*> changes[] = {
+      {"--lr", "0.5"}, {"--rank", "3"},     {"--steps", "41"},   {"--seed", "9"},
+      {"--dropout", "0"}, {"--schedule", "linear"}, {"--targets", "q_proj"}};
+  for (const auto& [option, value] : changes) {
+    const Outcome outcome = run_program(resume_copy(place, {option, value}));
+    EXPECT_EQ(outcome.code, 2) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr(std::string(option) + " is \"" + value + "\" now"));
+    EXPECT_TRUE(place.snapshot() == before) << option;
+  }
+}
+
+TEST(Resume, RefusesChangedData) {
+  const Workplace place;
+  const Arguments run = place.train({"--steps", "2"});
+  ASSERT_EQ(run_program(run).code, 0);
+  place.write("train.jsonl", read_file(place.root() / "train.jsonl") + "{\"text\": \"w5 w6\"}\n");
+  const auto before = place.snapshot();
+  const Outcome outcome = run_program(with(run, {"--resume"}));
+  EXPECT_EQ(outcome.code, 2) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("data has changed"));
+  EXPECT_TRUE(place.snapshot() == before);
+}
+
+TEST(Resume, KeepsTheNewestCheckpoints) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(straight().root() / "out/checkpoints")) {
+    names.push_back(entry.path().filename());
+  }
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(names, (std::vector<std::string>{"step-000036", "step-000039", "step-000040"}));
+}
+
+TEST(Resume, RunYamlAsConfigIsTheSameRun) {
+  const Workplace place;
+  const Outcome outcome = run_program({"train", "--config", straight().path("out/run.yaml"),
+                                       "--out", place.path("out")});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  expect_same_result(place);
+  std::string mine = read_file(place.root() / "out/run.yaml");
+  std::string other = read_file(straight().root() / "out/run.yaml");
+  auto drop_out = [](std::string& text) {
+    const size_t at = text.find("\nout: ");
+    text.erase(at, text.find('\n', at + 1) - at);
+  };
+  drop_out(mine);
+  drop_out(other);
+  EXPECT_EQ(mine, other);
+}
+
+}  // namespace
+}  // namespace wgrad::cli
