@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bitset>
 #include <optional>
 
 namespace wgrad::data {
@@ -182,9 +183,12 @@ class SpanFinder {
       if (next && next->begin >= begin) limit = next->begin;
     }
     const std::string_view whole = std::string_view(whole_).substr(0, limit);
+    const auto stops = [this](const text::AddedToken& token) { return assets_.is_stop(token.id); };
+    const std::optional<Place> stop = first_token(whole, begin, stops);
+    if (stop && !holds_special(whole.substr(begin, stop->begin - begin))) return stop->end;
     if (!turn_end_) turn_end_ = find_turn_end(message);
-    const auto ends_turns = [this](const text::AddedToken& token) {
-      return assets_.is_stop(token.id) || token.content == *turn_end_;
+    const auto ends_turns = [&](const text::AddedToken& token) {
+      return stops(token) || token.content == *turn_end_;
     };
     if (const std::optional<Place> end = first_token(whole, begin, ends_turns)) return end->end;
     // A template may close its last turn in another way than those before it.
@@ -206,6 +210,17 @@ class SpanFinder {
     if (mark == std::string::npos) return {};
     const std::optional<Place> end = first_token(*text, mark, is_special);
     return end ? text->substr(end->begin, end->end - end->begin) : std::string();
+  }
+
+  bool holds_special(std::string_view text) const {
+    std::bitset<256> bytes;
+    for (unsigned char byte : text) bytes.set(byte);
+    return std::ranges::any_of(assets_.tokenizer.added_tokens(),
+                               [&](const text::AddedToken& token) {
+                                 return token.special && !token.content.empty() &&
+                                        bytes[static_cast<unsigned char>(token.content[0])] &&
+                                        text.find(token.content) != std::string_view::npos;
+                               });
   }
 
   static bool is_special(const text::AddedToken& token) { return token.special; }
