@@ -240,6 +240,17 @@ INSTANTIATE_TEST_SUITE_P(Devices, AttentionTest,
                            return "AllFeatures";
                          });
 
+TEST(AttentionDispatchTest, MoreWorkgroupsThanADispatchDimensionHoldsAreFolded) {
+  // A window of one key leaves all but one of a query's 1100 parts without work.
+  const AttentionCase c = generation_case(shape_of(8, 1, 1, 1), {1100 * kDecodeKeys}, 8);
+  ASSERT_GT(c.queries * c.shape.heads * 1100, 65535);
+  const AttentionInputs in = attention_inputs(c);
+  const auto ctx = make_context(Mode::kCoreOnly);
+  const AttentionOutputs seen = run_attention(*ctx, c, in);
+  const VerifyResult r = check_attention(c, attention_reference(c, in, {}), seen, "test");
+  EXPECT_TRUE(r.passed) << r.where;
+}
+
 // 4 heads of 64 are 1 KiB a token: 128 tokens fit a binding of 128 KiB.
 TEST(AttentionSplitTest, RowsPastTheBindingLimitRunInSegments) {
   const AttentionCase c = training_case(shape_of(4, 2, 64), {100, 20, 50, 70, 1, 64});
