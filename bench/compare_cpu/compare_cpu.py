@@ -141,6 +141,10 @@ def main():
     options = parser.parse_args()
     if options.steps <= WARM_STEPS:
         parser.error(f"--steps must be more than {WARM_STEPS}")
+    for path in (options.wgrad, options.model):
+        if not os.path.exists(path):
+            parser.error(f"{path} is missing; `make build` makes the program, "
+                         "tools/fetch-smollm2.sh build/models fetches the model")
     environment = dict(os.environ, OMP_NUM_THREADS=str(options.threads),
                        MKL_NUM_THREADS=str(options.threads), CUDA_VISIBLE_DEVICES="")
 
