@@ -7,6 +7,7 @@
 
 #include "command.h"
 #include "data/model_text.h"
+#include "encode_options.h"
 #include "marked_text.h"
 
 namespace wgrad::cli {
@@ -15,7 +16,6 @@ namespace {
 struct Options {
   std::string model, data;
   data::EncodeOptions encode;
-  std::string train_on = "assistant", prompt_style = "raw";
   bool json = false;
 };
 
@@ -37,9 +37,6 @@ void print_json_rows(const Options& options, const std::string& path) {
 
 int run(Options& options) {
   options.encode.keep_uncounted = true;
-  options.encode.train_on = options.train_on == "all" ? TrainOn::kAll : TrainOn::kAssistant;
-  options.encode.prompt_style =
-      options.prompt_style == "chat" ? PromptStyle::kChat : PromptStyle::kRaw;
   const std::string path = data::find_data_files(options.data).train;
   if (options.json) {
     print_json_rows(options, path);
@@ -56,15 +53,7 @@ Run add_data(CLI::App& app) {
   app.add_option("--model", o->model, "Hugging Face folder or .gguf file")->required();
   app.add_option("--data", o->data, ".jsonl or .json file, -, or a folder")->required();
   app.add_option("--limit", o->encode.limit, "rows shown; 0: all")->check(CLI::NonNegativeNumber);
-  app.add_option("--max-seq-len", o->encode.max_seq_len, "tokens a row is cut to; 0: no cut")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--train-on", o->train_on, "which tokens count")
-      ->check(CLI::IsMember({"assistant", "all"}))
-      ->capture_default_str();
-  app.add_option("--prompt-style", o->prompt_style, "how prompt/completion strings are read")
-      ->check(CLI::IsMember({"raw", "chat"}))
-      ->capture_default_str();
-  app.add_flag("--skip-bad-rows", o->encode.skip_bad_rows, "leave out rows that cannot be read");
+  add_encode_options(app, o->encode);
   app.add_flag("--json", o->json, "a line a row {\"ids\", \"labels\"}");
   return [o] { return run(*o); };
 }

@@ -1,11 +1,11 @@
 #include <fmt/format.h>
 
 #include <CLI/Option.hpp>
-#include <CLI/Validators.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "encode_options.h"
 #include "inference_options.h"
 #include "train/evaluate.h"
 
@@ -62,9 +62,7 @@ Run add_eval(CLI::App& app) {
   add_inference_options(app, o->inference);
   app.add_option("--data", o->data, ".jsonl or .json file, -, or a folder (its valid.jsonl)")
       ->required();
-  app.add_option("--max-seq-len", o->encode.max_seq_len, "tokens a row is cut to; 0: no cut")
-      ->check(CLI::NonNegativeNumber);
-  app.add_flag("--skip-bad-rows", o->encode.skip_bad_rows, "leave out rows that cannot be read");
+  add_encode_options(app, o->encode);
   app.add_flag("--per-row", o->per_row, "a line a row first");
   app.add_flag("--json", o->json, "one JSON object (and one a row with --per-row)");
   return [o] { return run(*o); };

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -7,6 +8,7 @@
 #include "data/dataset.h"
 #include "data/model_text.h"
 #include "marked_text.h"
+#include "model/config.h"
 #include "progress.h"
 #include "signals.h"
 #include "train_options.h"
@@ -45,7 +47,8 @@ nlohmann::ordered_json to_json(const TrainPlan& plan) {
 data::EncodeOptions first_rows(const TrainOptions& options) {
   constexpr int64_t kRowsShown = 3;
   data::EncodeOptions encode;
-  encode.max_seq_len = options.max_seq_len;
+  encode.max_seq_len =
+      std::min(options.max_seq_len, model::read_config(options.model).max_positions);
   encode.prompt_style = options.prompt_style;
   encode.train_on = options.train_on;
   encode.skip_bad_rows = options.skip_bad_rows;
@@ -56,13 +59,13 @@ data::EncodeOptions first_rows(const TrainOptions& options) {
 nlohmann::ordered_json rows_to_json(const TrainOptions& options) {
   const text::TextAssets assets = data::load_model_text(options.model);
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  data::for_each_row(data::find_data_files(options.data).train, assets, first_rows(options),
-                     [&](data::Row&& row) {
-                       rows.push_back({{"line", row.line},
-                                       {"tokens", row.tokens()},
-                                       {"counted", row.counted_tokens()},
-                                       {"text", marked_text(row, assets.tokenizer, Colours(false))}});
-                     });
+  data::for_each_row(
+      data::find_data_files(options.data).train, assets, first_rows(options), [&](data::Row&& row) {
+        rows.push_back({{"line", row.line},
+                        {"tokens", row.tokens()},
+                        {"counted", row.counted_tokens()},
+                        {"text", marked_text(row, assets.tokenizer, Colours(false))}});
+      });
   return rows;
 }
 
@@ -70,8 +73,8 @@ int show_plan(const Options& options) {
   Progress progress;
   const TrainOptions& train = options.train;
   if (options.dry_run && train.data == "-") {
-    throw input_error("--dry-run", "the data comes from standard input",
-                      "it can be read only once", "give a file, or use --plan");
+    throw input_error("--dry-run", "the data comes from standard input", "it can be read only once",
+                      "give a file, or use --plan");
   }
   if (options.json) {
     nlohmann::ordered_json json = to_json(plan_training(train, progress));

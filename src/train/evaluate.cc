@@ -1,5 +1,7 @@
 #include "train/evaluate.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <vector>
 
@@ -14,12 +16,21 @@ constexpr int64_t kBatchTokens = 4096;
 
 class Evaluator {
  public:
-  Evaluator(LoadedModel& loaded, const std::function<void(const RowLoss&)>& on_row)
+  Evaluator(LoadedModel& loaded, const std::string& path,
+            const std::function<void(const RowLoss&)>& on_row)
       : loaded_(loaded),
+        path_(path),
         on_row_(on_row),
         decoder_(*loaded.ctx, loaded.model, loaded.adapter_or_null(), {}) {}
 
   void add(data::Row&& row) {
+    const int64_t most = loaded_.model.config.max_positions;
+    if (row.tokens() > most) {
+      throw input_error(fmt::format("{}:{}", path_, row.line),
+                        fmt::format("the row has {} tokens", row.tokens()),
+                        fmt::format("at most the {} positions of the model", most),
+                        fmt::format("give --max-seq-len {} or less", most));
+    }
     if (!rows_.empty() && tokens_ + row.tokens() > kBatchTokens) flush();
     tokens_ += row.tokens();
     rows_.push_back(std::move(row));
@@ -70,6 +81,7 @@ class Evaluator {
 
  private:
   LoadedModel& loaded_;
+  const std::string& path_;
   const std::function<void(const RowLoss&)>& on_row_;
   model::Decoder decoder_;
   std::vector<data::Row> rows_;
@@ -82,7 +94,7 @@ class Evaluator {
 EvalResult evaluate_file(LoadedModel& loaded, const std::string& path,
                          const data::EncodeOptions& options,
                          const std::function<void(const RowLoss&)>& on_row) {
-  Evaluator evaluator(loaded, on_row);
+  Evaluator evaluator(loaded, path, on_row);
   const data::Summary summary = data::for_each_row(
       path, loaded.text, options, [&](data::Row&& row) { evaluator.add(std::move(row)); });
   evaluator.flush();

@@ -114,8 +114,9 @@ TEST(BadModel, TensorOfAnotherName) {
 TEST(BadModel, MissingShard) {
   const Workplace place;
   fs::remove(place.root() / "model/model.safetensors");
-  place.write("model/model.safetensors.index.json",
-              R"({"metadata": {}, "weight_map": {"model.norm.weight": "model-00001-of-00002.safetensors"}})");
+  place.write(
+      "model/model.safetensors.index.json",
+      R"({"metadata": {}, "weight_map": {"model.norm.weight": "model-00001-of-00002.safetensors"}})");
   expect_refusal(place, place.train(), {"model-00001-of-00002.safetensors"});
 }
 
@@ -123,8 +124,9 @@ TEST(BadModel, IndexThatNamesAnAbsentTensor) {
   const Workplace place;
   fs::rename(place.root() / "model/model.safetensors",
              place.root() / "model/model-00001-of-00001.safetensors");
-  place.write("model/model.safetensors.index.json",
-              R"({"metadata": {}, "weight_map": {"model.absent": "model-00001-of-00001.safetensors"}})");
+  place.write(
+      "model/model.safetensors.index.json",
+      R"({"metadata": {}, "weight_map": {"model.absent": "model-00001-of-00001.safetensors"}})");
   expect_refusal(place, place.train(), {"model.safetensors.index.json", "model.absent"});
 }
 
@@ -146,10 +148,12 @@ TEST(BadModel, ConfigFieldsOfTheWrongType) {
   const Workplace place;
   const std::string config = read_file(place.root() / "model/config.json");
   const std::pair<const char*, nlohmann::json> wrong[] = {
-      {"hidden_size", "many"},       {"hidden_size", -32},  {"num_hidden_layers", 2.5},
-      {"num_attention_heads", true}, {"vocab_size", 1e30},  {"rms_norm_eps", "small"},
-      {"rope_theta", {1, 2}},        {"hidden_act", 7},     {"tie_word_embeddings", "yes"},
-      {"model_type", 3},             {"num_attention_heads", 0}};
+      {"hidden_size", "many"},        {"hidden_size", -32},
+      {"num_hidden_layers", 2.5},     {"num_attention_heads", true},
+      {"vocab_size", 1e30},           {"rms_norm_eps", "small"},
+      {"rope_theta", {1, 2}},         {"hidden_act", 7},
+      {"tie_word_embeddings", "yes"}, {"model_type", 3},
+      {"num_attention_heads", 0}};
   for (const auto& [field, value] : wrong) {
     place.write("model/config.json", config);
     place.edit_config({{field, value}});
@@ -217,7 +221,8 @@ TEST(BadData, LinesThatAreNoRows) {
       {"{\"text\": \"w5\n", {"train.jsonl:2:"}},
       {"not json\n", {"train.jsonl:2:"}},
       {"{\"text\": \"w5 \xff\"}\n", {"train.jsonl:2:", "UTF-8"}},
-      {"{\"messages\": [{\"role\": \"robot\", \"content\": \"w5\"}]}\n", {"train.jsonl:2", "robot"}},
+      {"{\"messages\": [{\"role\": \"robot\", \"content\": \"w5\"}]}\n",
+       {"train.jsonl:2", "robot"}},
       {"{\"messages\": [{\"content\": \"w5\"}]}\n", {"train.jsonl:2", "role"}},
       {"{\"messages\": []}\n", {"train.jsonl:2", "messages"}},
       {"{\"messages\": 5}\n", {"train.jsonl:2", "messages"}},
@@ -249,9 +254,19 @@ TEST(BadData, FilesWithoutRows) {
   expect_refusal(place, place.train({"--data", place.path("rows.json")}), {"rows.json"});
 }
 
+TEST(BadData, RowLongerThanTheModel) {
+  const Workplace place;
+  std::string row = "{\"text\": \"";
+  for (int i = 0; i < 130; ++i) row += "w5 ";
+  place.write("train.jsonl", "{\"text\": \"w5 w6\"}\n" + row + "\"}\n");
+  expect_refusal(place,
+                 {"eval", "--model", place.path("model"), "--data", place.path("train.jsonl"),
+                  "--device", "cpu"},
+                 {"train.jsonl:2", "131 tokens", "--max-seq-len 128"});
+}
+
 TEST(BadData, RowsWithNothingToTrainOn) {
   const Workplace place;
-  place.write("train.jsonl", "{\"text\": \"w5\"}\n");  // its EOS counts
   place.write("cut.jsonl", "{\"prompt\": \"w5 w6 w7 w8\", \"completion\": \" w9\"}\n");
   expect_refusal(place, place.train({"--data", place.path("cut.jsonl"), "--max-seq-len", "3"}),
                  {"cut.jsonl", "train on", "--max-seq-len"});
@@ -268,12 +283,13 @@ TEST(BadOption, RankOutsideTheLayers) {
 TEST(BadOption, NumbersThatAreNone) {
   const Workplace place;
   const std::pair<const char*, const char*> wrong[] = {
-      {"--lr", "fast"},       {"--lr", "nan"},        {"--lr", "inf"},       {"--lr", "-1"},
-      {"--lr", "1e-3x"},      {"--batch-size", "0"},  {"--batch-size", "2.5"}, {"--epochs", "0"},
-      {"--epochs", "nan"},    {"--steps", "-5"},      {"--dropout", "1"},    {"--beta1", "1"},
-      {"--warmup-ratio", "2"}, {"--max-seq-len", "1"}, {"--keep", "0"},      {"--alpha", "0"},
-      {"--grad-accum", "0"},  {"--seed", "-1"},       {"--eps", "0"},        {"--log-every", "0"},
-      {"--max-grad-norm", "-1"}};
+      {"--lr", "fast"},        {"--lr", "nan"},        {"--lr", "inf"},
+      {"--lr", "-1"},          {"--lr", "1e-3x"},      {"--batch-size", "0"},
+      {"--batch-size", "2.5"}, {"--epochs", "0"},      {"--epochs", "nan"},
+      {"--steps", "-5"},       {"--dropout", "1"},     {"--beta1", "1"},
+      {"--warmup-ratio", "2"}, {"--max-seq-len", "1"}, {"--keep", "0"},
+      {"--alpha", "0"},        {"--grad-accum", "0"},  {"--seed", "-1"},
+      {"--eps", "0"},          {"--log-every", "0"},   {"--max-grad-norm", "-1"}};
   for (const auto& [option, value] : wrong) {
     SCOPED_TRACE(std::string(option) + " " + value);
     expect_refusal(place, place.train({option, value}), {option});
@@ -285,7 +301,8 @@ TEST(BadOption, WordsThatAreUnknown) {
   expect_refusal(place, place.train({"--method", "dora"}), {"--method", "lora"});
   expect_refusal(place, place.train({"--schedule", "step"}), {"--schedule", "cosine"});
   expect_refusal(place, place.train({"--dtype", "bf16"}), {"--dtype", "f16"});
-  expect_refusal(place, place.train({"--targets", "q_proj,nonsense"}), {"targets", "nonsense", "q_proj"});
+  expect_refusal(place, place.train({"--targets", "q_proj,nonsense"}),
+                 {"targets", "nonsense", "q_proj"});
   expect_refusal(place, place.train({"--targets", ""}), {"targets"});
   expect_refusal(place, place.train({"--no-such-option"}), {"--no-such-option", "--help"});
   expect_refusal(place, {"fine-tune"}, {"fine-tune"});
@@ -310,20 +327,23 @@ TEST(BadAdapter, OfAnotherModelOrDamaged) {
   const Workplace place;
   const std::string other = fs::path(WGRAD_TEST_DATA) / "models/qwen2/adapter";
   const Words words = {"adapter_model.safetensors"};
-  const Arguments train = {"train",  "--model", place.path("model"),
-                           "--data", place.path("train.jsonl"),
-                           "--out",  place.path("out"), "--device", "cpu", "--init-adapter"};
+  const Arguments train = {
+      "train", "--model",         place.path("model"), "--data", place.path("train.jsonl"),
+      "--out", place.path("out"), "--device",          "cpu",    "--init-adapter"};
   Arguments with = train;
   with.push_back(other);
   expect_refusal(place, with, words);
-  expect_refusal(place, {"eval", "--model", place.path("model"), "--adapter", other, "--data",
-                         place.path("train.jsonl"), "--device", "cpu"},
+  expect_refusal(place,
+                 {"eval", "--model", place.path("model"), "--adapter", other, "--data",
+                  place.path("train.jsonl"), "--device", "cpu"},
                  words);
-  expect_refusal(place, {"merge", "--model", place.path("model"), "--adapter", other, "--out",
-                         place.path("merged")},
-                 words);
-  expect_refusal(place, {"generate", "--model", place.path("model"), "--adapter",
-                         place.path("none"), "--prompt", "w5", "--raw", "--device", "cpu"},
+  expect_refusal(
+      place,
+      {"merge", "--model", place.path("model"), "--adapter", other, "--out", place.path("merged")},
+      words);
+  expect_refusal(place,
+                 {"generate", "--model", place.path("model"), "--adapter", place.path("none"),
+                  "--prompt", "w5", "--raw", "--device", "cpu"},
                  {place.path("none")});
   fs::copy(fs::path(WGRAD_TEST_DATA) / "models/llama3/adapter", place.root() / "adapter");
   place.write("adapter/adapter_config.json", "{\"peft_type\": \"IA3\"}");

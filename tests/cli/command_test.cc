@@ -31,9 +31,18 @@ std::vector<std::string> keys(const nlohmann::ordered_json& object) {
 }
 
 TEST(Help, IsThereForEveryCommand) {
-  const Arguments commands[] = {{},          {"train"},  {"eval"},  {"data"},
-                                {"generate"}, {"chat"},   {"merge"}, {"verify"},
-                                {"devices"},  {"info"},   {"bench"}, {"kernels"},
+  const Arguments commands[] = {{},
+                                {"train"},
+                                {"eval"},
+                                {"data"},
+                                {"generate"},
+                                {"chat"},
+                                {"merge"},
+                                {"verify"},
+                                {"devices"},
+                                {"info"},
+                                {"bench"},
+                                {"kernels"},
                                 {"kernels", "export"}};
   for (Arguments command : commands) {
     command.push_back("--help");
@@ -48,13 +57,17 @@ TEST(Help, IsThereForEveryCommand) {
 TEST(Help, OfTrainNamesEveryOptionOfTheContract) {
   const std::string help = run_program({"train", "--help"}).out;
   for (const char* option :
-       {"--model", "--data", "--out", "--method", "--rank", "--alpha", "--dropout", "--targets",
-        "--rslora", "--init-adapter", "--batch-size", "--grad-accum", "--max-seq-len", "--epochs",
-        "--steps", "--lr", "--schedule", "--warmup-steps", "--warmup-ratio", "--weight-decay",
-        "--beta1", "--beta2", "--eps", "--max-grad-norm", "--seed", "--no-shuffle", "--packing",
-        "--no-packing", "--prompt-style", "--train-on", "--skip-bad-rows", "--dtype",
-        "--recompute", "--eval-data", "--eval-every", "--save-every", "--keep", "--resume",
-        "--log-every", "--device", "--plan", "--dry-run", "--report", "--config"}) {
+       {"--model",        "--data",         "--out",           "--method",
+        "--rank",         "--alpha",        "--dropout",       "--targets",
+        "--rslora",       "--init-adapter", "--batch-size",    "--grad-accum",
+        "--max-seq-len",  "--epochs",       "--steps",         "--lr",
+        "--schedule",     "--warmup-steps", "--warmup-ratio",  "--weight-decay",
+        "--beta1",        "--beta2",        "--eps",           "--max-grad-norm",
+        "--seed",         "--no-shuffle",   "--packing",       "--no-packing",
+        "--prompt-style", "--train-on",     "--skip-bad-rows", "--dtype",
+        "--recompute",    "--eval-data",    "--eval-every",    "--save-every",
+        "--keep",         "--resume",       "--log-every",     "--device",
+        "--plan",         "--dry-run",      "--report",        "--config"}) {
     EXPECT_THAT(help, HasSubstr(option));
   }
 }
@@ -88,7 +101,8 @@ TEST(Eval, PrintsALineARowFirst) {
 }
 
 TEST(Data, PrintsIdsAndLabels) {
-  const std::string rows = "{\"prompt\": \"w5 w6\", \"completion\": \" w7\"}\n{\"text\": \"w8 w9\"}\n";
+  const std::string rows =
+      "{\"prompt\": \"w5 w6\", \"completion\": \" w7\"}\n{\"text\": \"w8 w9\"}\n";
   const Arguments command = {"data", "--model", place().path("model"), "--data", "-", "--json"};
   const Outcome outcome = run_program(command, {}, rows);
   ASSERT_EQ(outcome.code, 0) << outcome.err;
@@ -96,24 +110,27 @@ TEST(Data, PrintsIdsAndLabels) {
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_EQ(lines[0].dump(), R"({"ids":[5,6,7,2],"labels":[-100,-100,7,2]})");
   EXPECT_EQ(lines[1].dump(), R"({"ids":[8,9,2],"labels":[-100,9,2]})");
+  Arguments all = command;
+  all.insert(all.end(), {"--train-on", "all", "--limit", "1"});
+  EXPECT_EQ(json_of(all, rows).dump(), R"({"ids":[5,6,7,2],"labels":[-100,6,7,2]})");
   Arguments one = command;
   one.insert(one.end(), {"--limit", "1", "--max-seq-len", "3"});
   EXPECT_EQ(json_of(one, rows).dump(), R"({"ids":[5,6,7],"labels":[-100,-100,7]})");
 }
 
 TEST(Data, MarksTheCountedPart) {
-  const Outcome outcome =
-      run_program({"data", "--model", place().path("model"), "--data", "-"}, {},
-                  "{\"prompt\": \"w5 w6\", \"completion\": \" w7\"}\n");
+  const Outcome outcome = run_program({"data", "--model", place().path("model"), "--data", "-"}, {},
+                                      "{\"prompt\": \"w5 w6\", \"completion\": \" w7\"}\n");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("w5 w6"));
   EXPECT_THAT(outcome.out, HasSubstr("«"));
 }
 
 TEST(Generate, PrintsIdsAndText) {
-  const Arguments command = {"generate", "--model", place().path("model"), "--prompt", "w5 w6",
-                             "--raw", "--max-tokens", "5", "--temperature", "0", "--device",
-                             "cpu", "--json"};
+  const Arguments command = {
+      "generate",     "--model", place().path("model"), "--prompt", "w5 w6",    "--raw",
+      "--max-tokens", "5",       "--temperature",       "0",        "--device", "cpu",
+      "--json"};
   const auto json = json_of(command);
   EXPECT_EQ(keys(json), (std::vector<std::string>{"ids", "text"}));
   EXPECT_LE(json["ids"].size(), 5u);
@@ -132,8 +149,7 @@ TEST(Merge, WritesAFolderThatEvaluatesLikeTheAdapter) {
     return json_of(command)["loss"].get<double>();
   };
   const double merged = loss({"--model", here.path("merged")});
-  EXPECT_NEAR(merged, loss({"--model", here.path("model"), "--adapter", adapter()}),
-              1e-5 * merged);
+  EXPECT_NEAR(merged, loss({"--model", here.path("model"), "--adapter", adapter()}), 1e-5 * merged);
 }
 
 TEST(Info, DescribesAModel) {
@@ -156,8 +172,7 @@ TEST(Train, PrintsItsResultAsJson) {
   EXPECT_EQ(json["finished"], true);
   EXPECT_EQ(json["steps"], 2);
   EXPECT_TRUE(fs::exists(here.root() / "out/adapter_config.json"));
-  const auto config =
-      nlohmann::json::parse(read_file(here.root() / "out/adapter_config.json"));
+  const auto config = nlohmann::json::parse(read_file(here.root() / "out/adapter_config.json"));
   EXPECT_EQ(config["r"], 4);
   EXPECT_EQ(config["base_model_name_or_path"], here.path("model"));
 }
@@ -205,8 +220,8 @@ TEST(Train, BadRowsCanBeSkipped) {
 
 TEST(Train, WritesAReport) {
   const Workplace here;
-  const auto json = json_of(here.train({"--steps", "3", "--report", "--json", "--eval-data",
-                                        here.path("train.jsonl")}));
+  const auto json = json_of(
+      here.train({"--steps", "3", "--report", "--json", "--eval-data", here.path("train.jsonl")}));
   const std::string html = read_file(here.root() / "out/report.html");
   EXPECT_THAT(html, HasSubstr("<svg"));
   EXPECT_THAT(html, HasSubstr("evaluation"));
@@ -215,11 +230,11 @@ TEST(Train, WritesAReport) {
 
 TEST(Config, CommandLineWinsOverTheFile) {
   const Workplace here;
-  here.write("run.yaml", "steps: 2\nrank: 3\nshuffle: false\ntargets: [q_proj, v_proj]\nlr: 1e-3\n");
-  const Outcome outcome = run_program({"train", "--config", here.path("run.yaml"), "--model",
-                                       here.path("model"), "--data", here.path("train.jsonl"),
-                                       "--out", here.path("out"), "--device", "cpu", "--steps",
-                                       "1"});
+  here.write("run.yaml",
+             "steps: 2\nrank: 3\nshuffle: false\ntargets: [q_proj, v_proj]\nlr: 1e-3\n");
+  const Outcome outcome = run_program(
+      {"train", "--config", here.path("run.yaml"), "--model", here.path("model"), "--data",
+       here.path("train.jsonl"), "--out", here.path("out"), "--device", "cpu", "--steps", "1"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const std::string used = read_file(here.root() / "out/run.yaml");
   for (const char* line : {"steps: 1\n", "rank: 3\n", "shuffle: false\n", "lr: 0.001\n"}) {

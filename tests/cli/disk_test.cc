@@ -58,8 +58,10 @@ TEST(Disk, FullLaterLeavesTheLastCheckpointWhole) {
   const Workplace place;
   const Arguments run = place.train({"--steps", "4", "--save-every", "2", "--resume"});
   // A run that the disk stops between its checkpoints: metrics.jsonl cannot grow.
-  ASSERT_EQ(run_program(place.train({"--steps", "4", "--save-every", "2"}),
-                        files_of_at_most(100000)).code, 0);
+  ASSERT_EQ(
+      run_program(place.train({"--steps", "4", "--save-every", "2"}), files_of_at_most(100000))
+          .code,
+      0);
   const std::string state = read_file(place.root() / "out/checkpoints/step-000002/state.json");
   fs::remove_all(place.root() / "out/checkpoints/step-000004");
   const Outcome full = run_program(run, files_of_at_most(700));
@@ -128,9 +130,8 @@ TEST(Disk, OutputThatHoldsAnotherRun) {
   EXPECT_THAT(outcome.err, HasSubstr(place.path("out")));
   EXPECT_THAT(outcome.err, HasSubstr("--resume"));
   EXPECT_TRUE(place.snapshot() == before);
-  const Outcome merge = run_program(
-      {"merge", "--model", place.path("model"), "--adapter", place.path("out"), "--out",
-       place.path("model")});
+  const Outcome merge = run_program({"merge", "--model", place.path("model"), "--adapter",
+                                     place.path("out"), "--out", place.path("model")});
   EXPECT_EQ(merge.code, 2);
   EXPECT_THAT(merge.err, HasSubstr(place.path("model")));
   EXPECT_TRUE(place.snapshot() == before);
@@ -141,8 +142,8 @@ TEST(Disk, OutputPipeThatIsFull) {
   const ChildSetup to_full_device = [] {
     if (!freopen("/dev/full", "w", stdout)) _exit(77);
   };
-  const Outcome outcome = run_program({"info", "--model", place.path("model"), "--json"},
-                                      to_full_device);
+  const Outcome outcome =
+      run_program({"info", "--model", place.path("model"), "--json"}, to_full_device);
   if (outcome.code == 77) GTEST_SKIP() << "this system has no /dev/full";
   EXPECT_EQ(outcome.code, 1);
   EXPECT_THAT(outcome.err, HasSubstr("standard output"));

@@ -13,8 +13,8 @@ namespace {
 using namespace testing;
 using ::testing::HasSubstr;
 
-const Arguments kRun = {"--steps", "40", "--save-every", "3", "--dropout", "0.1", "--batch-size",
-                        "3"};
+const Arguments kRun = {"--steps",   "40",  "--save-every", "3",
+                        "--dropout", "0.1", "--batch-size", "3"};
 
 Arguments with(Arguments arguments, const Arguments& more) {
   arguments.insert(arguments.end(), more.begin(), more.end());
@@ -38,8 +38,8 @@ std::vector<std::array<double, 4>> steps_of(const fs::path& out) {
 }
 
 void expect_same_result(const Workplace& place) {
-  for (const char* file : {"out/adapter_model.safetensors",
-                           "out/checkpoints/step-000040/state.safetensors"}) {
+  for (const char* file :
+       {"out/adapter_model.safetensors", "out/checkpoints/step-000040/state.safetensors"}) {
     EXPECT_TRUE(read_file(place.root() / file) == read_file(straight().root() / file)) << file;
   }
   EXPECT_EQ(steps_of(place.root() / "out"), steps_of(straight().root() / "out"));
@@ -171,7 +171,7 @@ TEST(Resume, RefusesAChangedOptionByName) {
   copy_run(place);
   const auto before = place.snapshot();
   const std::pair<const char*, const char*> changes[] = {
-      {"--lr", "0.5"}, {"--rank", "3"},     {"--steps", "41"},   {"--seed", "9"},
+      {"--lr", "0.5"},    {"--rank", "3"},          {"--steps", "41"},      {"--seed", "9"},
       {"--dropout", "0"}, {"--schedule", "linear"}, {"--targets", "q_proj"}};
   for (const auto& [option, value] : changes) {
     const Outcome outcome = run_program(resume_copy(place, {option, value}));
@@ -204,8 +204,8 @@ TEST(Resume, KeepsTheNewestCheckpoints) {
 
 TEST(Resume, RunYamlAsConfigIsTheSameRun) {
   const Workplace place;
-  const Outcome outcome = run_program({"train", "--config", straight().path("out/run.yaml"),
-                                       "--out", place.path("out")});
+  const Outcome outcome = run_program(
+      {"train", "--config", straight().path("out/run.yaml"), "--out", place.path("out")});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   expect_same_result(place);
   std::string mine = read_file(place.root() / "out/run.yaml");

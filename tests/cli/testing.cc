@@ -128,12 +128,14 @@ void Workplace::edit_header(const std::function<void(nlohmann::json&)>& change) 
   std::string text = header.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');
   length = text.size();
-  write_file(path, std::string(reinterpret_cast<const char*>(&length), sizeof length) + text + data);
+  write_file(path,
+             std::string(reinterpret_cast<const char*>(&length), sizeof length) + text + data);
 }
 
 Arguments Workplace::train(const Arguments& more) const {
-  Arguments all = {"train", "--model", path("model"), "--data", path("train.jsonl"), "--out",
-                   path("out"), "--device", "cpu", "--rank", "4"};
+  Arguments all = {"train", "--model",   path("model"), "--data", path("train.jsonl"),
+                   "--out", path("out"), "--device",    "cpu",    "--rank",
+                   "4"};
   all.insert(all.end(), more.begin(), more.end());
   return all;
 }

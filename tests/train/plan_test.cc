@@ -25,11 +25,10 @@ TEST_P(PlanOfMethod, PeakIsThatOfTheRun) {
   EXPECT_EQ(record.plan.peak_bytes, record.steps.back().peak_memory_bytes);
 }
 
-INSTANTIATE_TEST_SUITE_P(Plan, PlanOfMethod,
-                         ::testing::Combine(::testing::Values(Method::kLora, Method::kQlora,
-                                                              Method::kFull),
-                                            ::testing::Values(Recompute::kNone,
-                                                              Recompute::kBlock)));
+INSTANTIATE_TEST_SUITE_P(
+    Plan, PlanOfMethod,
+    ::testing::Combine(::testing::Values(Method::kLora, Method::kQlora, Method::kFull),
+                       ::testing::Values(Recompute::kNone, Recompute::kBlock)));
 
 TEST(Plan, PeakOfALongRunIsThatOfTheRunWithinTwoHundredths) {
   const TemporaryFolder folder;
@@ -46,10 +45,8 @@ TEST(Plan, PeakOfALongRunIsThatOfTheRunWithinTwoHundredths) {
 TEST(Plan, RecomputingBlocksTakesLessMemory) {
   const TemporaryFolder folder;
   Record none, block;
-  const TrainPlan a =
-      plan_training(varied(folder, Method::kLora, Recompute::kNone), none);
-  const TrainPlan b =
-      plan_training(varied(folder, Method::kLora, Recompute::kBlock), block);
+  const TrainPlan a = plan_training(varied(folder, Method::kLora, Recompute::kNone), none);
+  const TrainPlan b = plan_training(varied(folder, Method::kLora, Recompute::kBlock), block);
   EXPECT_LT(b.peak_bytes, a.peak_bytes);
 }
 

@@ -127,8 +127,8 @@ TEST(Training, WeightsOfAFrozenModelKeepTheirBytes) {
   const fs::path weights = folder.path() / "model" / "model.safetensors";
   const std::string before = read_file(weights);
   for (Method method : {Method::kLora, Method::kQlora}) {
-    TrainOptions o = tiny_options("llama3", "lora_llama3",
-                                  folder.path() / std::string(enum_name(method)));
+    TrainOptions o =
+        tiny_options("llama3", "lora_llama3", folder.path() / std::string(enum_name(method)));
     o.model = (folder.path() / "model").string();
     o.method = method;
     o.lr = 0.1;
@@ -164,7 +164,8 @@ TEST(Training, DecaySparesNormsAndBiases) {
     }
     const std::vector<float>& w = start.at(name);
     for (size_t i = 0; i < w.size(); ++i) {
-      // Decoupled: w (1 - lr decay) before the same step; three roundings of numbers below |w| + lr.
+      // Decoupled: w (1 - lr decay) before the same step; three roundings of numbers below |w| +
+      // lr.
       const double expected = plain.at(name)[i] - 1e-3 * 0.5 * w[i];
       EXPECT_NEAR(values[i], expected, 3 * 0x1p-24 * (std::abs(w[i]) + 1e-3)) << name << i;
     }
