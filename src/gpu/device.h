@@ -37,6 +37,7 @@ struct AdapterInfo {
   enum class Type { kDiscrete, kIntegrated, kCpu, kUnknown };
   std::string name, vendor, architecture, driver, backend;
   Type type = Type::kUnknown;
+  uint64_t memory_bytes = 0;  ///< of the device itself, in use or not; 0 where it is not known
   Features features;
   Limits limits;
   /// A software driver (Type::kCpu): used only when asked for by `software`.
@@ -94,12 +95,22 @@ struct Binding {
 struct KernelSpec {
   std::string_view source;  ///< file name without .wgsl
   std::string_view entry_point;
-  /// WGSL placed before the file's text: `enable` lines, aliases, constants (see gpu/prelude.h).
+  /// WGSL placed before the file's text: `enable` lines, aliases, constants.
   std::string prelude;
   std::vector<std::pair<std::string, double>> overrides;
   /// Text to compile in place of the file, for kernels that are generated; `source` then only names
   /// it in messages.
   std::string generated_text;
+
+  bool operator==(const KernelSpec&) const = default;
+};
+
+/// Takes tens of nanoseconds however long the texts are: long ones are sampled, since equality is
+/// always decided by comparing them.
+uint64_t hash_of(const KernelSpec& kernel);
+
+struct KernelSpecHash {
+  size_t operator()(const KernelSpec& kernel) const { return hash_of(kernel); }
 };
 
 struct Workgroups {

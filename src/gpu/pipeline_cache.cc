@@ -3,64 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
-#include <deque>
 #include <utility>
 
 #include "gpu/core.h"
-#include "gpu/prelude.h"
+#include "gpu/kernel_text.h"
 #include "wgrad/error.h"
 
 namespace wgrad::gpu {
 namespace {
-
-/// A hash for texts of any length in tens of nanoseconds: long ones are sampled, since equality is
-/// always decided by comparing them.
-class Hasher {
- public:
-  void add(uint64_t word) {
-    h_ = (h_ ^ word) * 0x9E3779B97F4A7C15u;
-    h_ ^= h_ >> 29;
-  }
-  void add(std::string_view text) {
-    add(text.size());
-    constexpr size_t kSamples = 64;
-    const size_t stride = std::max<size_t>(8, text.size() / kSamples);
-    size_t i = 0;
-    for (; i + 8 <= text.size(); i += stride) add(word(text, i, 8));
-    if (i < text.size()) add(word(text, i, text.size() - i));
-  }
-  uint64_t value() const { return h_; }
-
- private:
-  static uint64_t word(std::string_view text, size_t at, size_t bytes) {
-    uint64_t w = 0;
-    std::memcpy(&w, text.data() + at, bytes);
-    return w;
-  }
-
-  uint64_t h_ = 0;
-};
-
-uint64_t hash_of(const KernelSpec& k) {
-  Hasher h;
-  h.add(k.source);
-  h.add(k.entry_point);
-  h.add(k.prelude);
-  h.add(k.generated_text);
-  for (const auto& [name, value] : k.overrides) {
-    h.add(name);
-    uint64_t bits;
-    std::memcpy(&bits, &value, sizeof bits);
-    h.add(bits);
-  }
-  return h.value();
-}
-
-bool equal(const KernelSpec& a, const KernelSpec& b) {
-  return a.source == b.source && a.entry_point == b.entry_point && a.prelude == b.prelude &&
-         a.overrides == b.overrides && a.generated_text == b.generated_text;
-}
 
 std::string_view line_of(std::string_view text, uint64_t number) {
   size_t begin = 0;
@@ -131,7 +81,7 @@ const PipelineCache::Entry* PipelineCache::find(uint64_t hash, const KernelSpec&
   auto bucket = entries_.find(hash);
   if (bucket == entries_.end()) return nullptr;
   for (const auto& entry : bucket->second) {
-    if (equal(entry->spec, kernel)) return entry.get();
+    if (entry->spec == kernel) return entry.get();
   }
   return nullptr;
 }
@@ -208,8 +158,8 @@ const Pipeline& PipelineCache::get(Core& core, const KernelSpec& kernel) {
 void PipelineCache::compile(Core& core, std::span<const KernelSpec> kernels) {
   std::vector<std::unique_ptr<Build>> builds;
   for (const KernelSpec& kernel : kernels) {
-    const bool started = std::any_of(builds.begin(), builds.end(),
-                                     [&](const auto& b) { return equal(b->spec, kernel); });
+    const bool started =
+        std::any_of(builds.begin(), builds.end(), [&](const auto& b) { return b->spec == kernel; });
     if (!started && find(hash_of(kernel), kernel) == nullptr) {
       builds.push_back(prepare(core, kernel));
     }

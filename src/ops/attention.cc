@@ -95,6 +95,8 @@ std::vector<Segment> segments(Context& ctx, const AttentionShape& s, int64_t que
                               const Tensor& row_begin) {
   const int64_t fits = tokens_per_segment(ctx, s, std::max(queries, keys));
   if (std::max(queries, keys) <= fits) return {{0, 0, queries}};
+  // A plan does not know the rows; all segments take the same kernels and memory.
+  if (ctx.kind() == DeviceKind::kPlan) return {{0, 0, std::min(queries, fits)}};
 
   std::vector<uint32_t> begins(static_cast<size_t>(queries), 0);
   if (queries == keys && s.query_offset == 0) begins = ctx.read<uint32_t>(row_begin);
@@ -140,7 +142,6 @@ void forward_by_keys(Context& ctx, const AttentionShape& s, const Tensor& q, con
   const Tensor part_sum =
       ctx.allocate({parts, ceil_div(s.head_dim, 4) * 4}, DType::kF32, "scratch/attention_parts");
   const Tensor part_total = ctx.allocate({parts, 2}, DType::kF32, "scratch/attention_parts");
-  if (ctx.kind() == DeviceKind::kPlan) return;
   AttentionParams params = params_for(s, queries, keys);
   params.splits = static_cast<uint32_t>(splits);
   dispatch(ctx, AttentionKernel::kDecode, s.head_dim,
@@ -186,7 +187,6 @@ void attention_forward(Context& ctx, const AttentionShape& s, const Tensor& q, c
   if (attention_uses_matrices(ctx, s, queries)) {
     operands.emplace(ctx, s, std::min(queries, fits), std::min(keys, fits), false);
   }
-  if (ctx.kind() == DeviceKind::kPlan) return;
   const int64_t rows = attention_tile_rows(AttentionKernel::kForward, s.head_dim);
   for (const Segment& segment : segments(ctx, s, queries, keys, row_begin)) {
     const AttentionParams params = segment_params(s, segment, queries, keys);
@@ -245,7 +245,6 @@ void attention_backward(Context& ctx, const AttentionShape& s, const Tensor& q, 
   if (attention_uses_matrices(ctx, s, tokens)) {
     operands.emplace(ctx, s, std::min(tokens, fits), std::min(tokens, fits), true);
   }
-  if (ctx.kind() == DeviceKind::kPlan) return;
   for (const Segment& segment : segments(ctx, s, tokens, tokens, row_begin)) {
     const AttentionParams params = segment_params(s, segment, tokens, tokens);
     const auto part = [&](const Tensor& t) { return t.rows(segment.origin, segment.end); };

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "gpu/prelude.h"
+#include "gpu/kernel_text.h"
 
 namespace wgrad::ops {
 namespace {

@@ -139,4 +139,10 @@ std::map<std::string, int64_t> Context::bytes_by_label() const {
   return out;
 }
 
+std::vector<gpu::KernelSpec> Context::planned_kernels() const {
+  return {planned_kernels_.begin(), planned_kernels_.end()};
+}
+
+void Context::plan_kernel(const gpu::KernelSpec& kernel) { planned_kernels_.insert(kernel); }
+
 }  // namespace wgrad

@@ -7,6 +7,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_set>
+#include <vector>
 
 #include "gpu/device.h"
 #include "ops/tensor.h"
@@ -91,6 +93,11 @@ class Context {
   /// Peak by label prefix (the part before '/'), for the plan's table.
   std::map<std::string, int64_t> bytes_by_label() const;
 
+  /// In a plan: the kernels that the work so far would need.
+  std::vector<gpu::KernelSpec> planned_kernels() const;
+  /// For the operations: notes one of them.
+  void plan_kernel(const gpu::KernelSpec& kernel);
+
  private:
   friend struct Storage;
   struct Pool;
@@ -102,6 +109,7 @@ class Context {
   gpu::Limits limits_;
   std::unique_ptr<gpu::Device> device_;
   std::unique_ptr<Pool> pool_;
+  std::unordered_set<gpu::KernelSpec, gpu::KernelSpecHash> planned_kernels_;
 };
 
 }  // namespace wgrad

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <system_error>
 
-#include "gpu/prelude.h"
+#include "gpu/kernel_text.h"
 #include "wgrad/error.h"
 
 namespace wgrad::ops {

@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "gpu/prelude.h"
+#include "gpu/kernel_text.h"
 #include "wgrad/error.h"
 
 namespace wgrad::ops {
@@ -101,6 +101,7 @@ std::string reduction_prelude(const gpu::Features& features, int64_t lanes) {
 
 void launch(Context& ctx, const gpu::KernelSpec& kernel, std::initializer_list<Argument> arguments,
             std::span<const std::byte> parameters, gpu::Workgroups workgroups) {
+  if (ctx.kind() == DeviceKind::kPlan) ctx.plan_kernel(kernel);
   if (ctx.kind() != DeviceKind::kGpu) return;
   check_bindings(ctx, kernel, std::span(arguments.begin(), arguments.size()));
   std::array<gpu::Binding, 16> bindings;

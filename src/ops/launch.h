@@ -44,8 +44,8 @@ struct Argument {
 inline Argument in(const Tensor& tensor) { return {tensor, false}; }
 inline Argument out(const Tensor& tensor) { return {tensor, true}; }
 
-/// Records one dispatch; nothing in a plan. Reports a binding that is not aligned, exceeds the
-/// device's limit, or is written while the same storage is read.
+/// Records one dispatch; a plan only notes the kernel. Reports a binding that is not aligned,
+/// exceeds the device's limit, or is written while the same storage is read.
 void launch(Context& ctx, const gpu::KernelSpec& kernel, std::initializer_list<Argument> arguments,
             std::span<const std::byte> parameters, gpu::Workgroups workgroups);
 

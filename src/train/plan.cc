@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <utility>
 #include <vector>
 
 #include "ops/matmul.h"
@@ -15,6 +16,7 @@ struct Peak {
   int64_t bytes = 0;
   int64_t trainable = 0;
   std::map<std::string, int64_t> by_label;
+  std::vector<gpu::KernelSpec> kernels;
 };
 
 /// Steps that a plan goes through: those with the largest micro-batches.
@@ -28,7 +30,8 @@ Peak simulate(const RunSetup& setup, Recompute recompute) {
     trainer.step(setup.micro_batches(step), step, 0.0, 0);
   }
   if (setup.valid) trainer.evaluate(setup.valid->rows, setup.eval_batch_tokens());
-  return {ctx->peak_bytes(), trainer.parameters().count(), ctx->bytes_by_label()};
+  return {ctx->peak_bytes(), trainer.parameters().count(), ctx->bytes_by_label(),
+          ctx->planned_kernels()};
 }
 
 std::string gib(int64_t bytes) {
@@ -74,6 +77,7 @@ TrainPlan make_plan(RunSetup& setup) {
                           ways_to_fit(options, setup.train.summary.longest));
   }
   options.recompute = recompute;
+  setup.kernels = std::move(peak.kernels);
 
   TrainPlan plan;
   plan.device = setup.device.name();

@@ -74,6 +74,7 @@ class Run {
         trainer_(*ctx_, setup.options, setup.config, setup.source, setup.options.recompute,
                  setup.longest_row),
         metrics_(out_ / "metrics.jsonl") {
+    if (ctx_->kind() == DeviceKind::kGpu) ctx_->device().compile(setup.kernels);
     state_.settings = numeric_settings(setup.options);
     state_.data_fingerprint = setup.train.fingerprint;
   }

@@ -28,6 +28,7 @@ struct RunSetup {
   int64_t total_steps = 0;
   int64_t longest_row = 0;
   LearningRate learning_rate;
+  std::vector<gpu::KernelSpec> kernels;  ///< of the planned steps, once there is a plan
 
   std::vector<MicroBatch> micro_batches(int64_t step) const;
   /// Tokens of a step's largest micro-batch.

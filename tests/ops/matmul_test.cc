@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "gpu/prelude.h"
+#include "gpu/kernel_text.h"
 #include "ops/f16_blocks.h"
 #include "ops/gemm_source.h"
 #include "ops/linear.h"

@@ -9,14 +9,15 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "gpu/device.h"
 #include "gpu/kernel_sources.h"
-#include "gpu/prelude.h"
+#include "gpu/kernel_text.h"
 
-namespace wgrad::gpu {
+namespace wgrad::ops {
 
 /// The exit status and the output of a shell command.
 inline std::pair<int, std::string> run_command(const std::string& command) {
@@ -32,14 +33,17 @@ inline std::pair<int, std::string> run_command(const std::string& command) {
 inline bool has_tint() { return run_command("command -v tint").first == 0; }
 
 /// Validates the whole text of each kernel with `tint`; what it said of those it refused.
-inline std::vector<std::string> lint(std::span<const KernelSpec> kernels) {
+inline std::vector<std::string> lint(std::span<const gpu::KernelSpec> kernels) {
   const std::filesystem::path folder =
       std::filesystem::temp_directory_path() / fmt::format("wgrad-lint-{}", getpid());
   std::filesystem::create_directories(folder);
+  const std::string file = (folder / "kernel.wgsl").string();
   std::vector<std::string> refused;
-  for (const KernelSpec& kernel : kernels) {
-    const std::string file = (folder / "kernel.wgsl").string();
-    std::ofstream(file) << kernel_text(kernel);
+  std::unordered_set<std::string> seen;
+  for (const gpu::KernelSpec& kernel : kernels) {
+    const auto [text, is_new] = seen.insert(gpu::kernel_text(kernel));
+    if (!is_new) continue;
+    std::ofstream(file) << *text;
     // Not every build of tint has the output format `none`; writing WGSL validates as well.
     const auto [status, output] =
         run_command(fmt::format("tint --format wgsl -o /dev/null '{}'", file));
@@ -52,12 +56,12 @@ inline std::vector<std::string> lint(std::span<const KernelSpec> kernels) {
 }
 
 /// Files of src/kernels whose text none of these kernels compiles, by source or in a prelude.
-inline std::vector<std::string> files_without_kernel(std::span<const KernelSpec> kernels) {
+inline std::vector<std::string> files_without_kernel(std::span<const gpu::KernelSpec> kernels) {
   std::vector<std::string> missing;
-  for (size_t i = 0; i < kKernelSourceCount; ++i) {
-    const KernelSource& file = kKernelSources[i];
+  for (size_t i = 0; i < gpu::kKernelSourceCount; ++i) {
+    const gpu::KernelSource& file = gpu::kKernelSources[i];
     bool used = false;
-    for (const KernelSpec& kernel : kernels) {
+    for (const gpu::KernelSpec& kernel : kernels) {
       used |= (kernel.source == file.name && kernel.generated_text.empty()) ||
               kernel.prelude.find(file.text) != std::string::npos ||
               kernel.generated_text.find(file.text) != std::string::npos;
@@ -67,4 +71,4 @@ inline std::vector<std::string> files_without_kernel(std::span<const KernelSpec>
   return missing;
 }
 
-}  // namespace wgrad::gpu
+}  // namespace wgrad::ops
