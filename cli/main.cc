@@ -80,8 +80,7 @@ int run(int argc, char** argv) {
     for (const Command& command : commands) {
       if (command.app->parsed()) name += " " + command.app->get_name();
     }
-    fmt::print(stderr, "error: {}: {}; see `{} --help`\n", name, error.what(), name);
-    return wgrad::cli::kBadInput;
+    throw wgrad::input_error(name, error.what(), {}, fmt::format("see `{} --help`", name));
   }
   for (const Command& command : commands) {
     if (!command.app->parsed()) continue;

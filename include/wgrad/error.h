@@ -17,7 +17,8 @@ enum class ErrorKind {
 class Error : public std::runtime_error {
  public:
   /// `where` names the file with line, tensor, option or device; `expected` and `action` may be
-  /// empty where there is nothing to say.
+  /// empty where there is nothing to say. In an input error, which quotes from files, control
+  /// characters are escaped and long parts are cut.
   Error(ErrorKind kind, std::string_view where, std::string_view seen,
         std::string_view expected = {}, std::string_view action = {});
 

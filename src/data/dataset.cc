@@ -129,11 +129,12 @@ Dataset load_dataset(const std::string& path, const text::TextAssets& assets,
 }
 
 DataFiles find_data_files(const std::string& path) {
-  if (path == "-" || !fs::is_directory(path)) return {path, {}};
+  std::error_code error;
+  if (path == "-" || !fs::is_directory(path, error)) return {path, {}};
   auto find = [&](const std::string& stem) -> std::string {
     for (const char* ending : {".jsonl", ".json"}) {
       const fs::path file = fs::path(path) / (stem + ending);
-      if (fs::exists(file)) return file.string();
+      if (fs::symlink_status(file, error).type() != fs::file_type::not_found) return file.string();
     }
     return {};
   };

@@ -77,10 +77,26 @@ FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
 FileDescriptor FileDescriptor::open_input(const std::filesystem::path& path) {
   FileDescriptor file(open_retrying(path, O_RDONLY), path);
   if (file.fd_ < 0) throw disk_error(path, "open", errno, ErrorKind::kInput);
-  struct stat status {};
-  if (::fstat(file.fd_, &status) != 0) throw disk_error(path, "open", errno, ErrorKind::kInput);
-  if (S_ISDIR(status.st_mode)) throw disk_error(path, "open", EISDIR, ErrorKind::kInput);
+  if (S_ISDIR(file.mode())) throw disk_error(path, "open", EISDIR, ErrorKind::kInput);
   return file;
+}
+
+FileDescriptor FileDescriptor::open_plain_file(const std::filesystem::path& path) {
+  FileDescriptor file(open_retrying(path, O_RDONLY | O_NONBLOCK), path);
+  if (file.fd_ < 0) throw disk_error(path, "open", errno, ErrorKind::kInput);
+  const unsigned mode = file.mode();
+  if (S_ISDIR(mode)) throw disk_error(path, "open", EISDIR, ErrorKind::kInput);
+  if (!S_ISREG(mode)) {
+    throw input_error(path.string(), "this is no plain file", "neither a pipe nor a device",
+                      "give the path of a file on a disk");
+  }
+  return file;
+}
+
+unsigned FileDescriptor::mode() const {
+  struct stat status {};
+  if (::fstat(fd_, &status) != 0) throw disk_error(path_, "open", errno, ErrorKind::kInput);
+  return status.st_mode;
 }
 
 FileDescriptor FileDescriptor::create(const std::filesystem::path& path) {

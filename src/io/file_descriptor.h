@@ -28,6 +28,9 @@ class FileDescriptor {
 
   /// Opens an existing file for reading. A missing or unreadable file is an input error.
   static FileDescriptor open_input(const std::filesystem::path& path);
+  /// The same for a file on a disk alone: a pipe, which could keep the caller waiting, or a device,
+  /// which could be without end, is an input error.
+  static FileDescriptor open_plain_file(const std::filesystem::path& path);
   /// Creates or empties a file for writing.
   static FileDescriptor create(const std::filesystem::path& path);
   /// Opens a file for appending, creating it where it is missing.
@@ -49,6 +52,7 @@ class FileDescriptor {
 
  private:
   void reset() noexcept;
+  unsigned mode() const;
 
   int fd_ = -1;
   std::filesystem::path path_;

@@ -20,6 +20,7 @@ using nlohmann::json;
 constexpr std::size_t kMaxQuotedBytes = 160;
 constexpr std::size_t kMaxOrderedKeys = 4096;
 constexpr std::size_t kMaxKeysInAll = 1000000;
+constexpr std::size_t kMaxValues = 4000000;
 
 // "FILE:LINE:COLUMN" of a byte of the text.
 std::string position(std::string_view text, std::size_t offset, const JsonOptions& options) {
@@ -31,9 +32,11 @@ std::string position(std::string_view text, std::size_t offset, const JsonOption
   return fmt::format("{}:{}:{}", options.where, options.first_line + newlines, column);
 }
 
-// Refuses nesting beyond the limit before anything recursive sees the value.
-void check_depth(std::string_view text, const JsonOptions& options) {
+// Refuses nesting beyond the limit before anything recursive sees the value, and more values than
+// a parsed form of sensible size holds.
+void check_structure(std::string_view text, const JsonOptions& options) {
   std::size_t depth = 0;
+  std::size_t separators = 0;
   bool in_string = false;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
@@ -50,6 +53,10 @@ void check_depth(std::string_view text, const JsonOptions& options) {
       }
     } else if ((c == '}' || c == ']') && depth > 0) {
       --depth;
+    } else if (c == ',' && ++separators > kMaxValues) {
+      throw input_error(position(text, i, options),
+                        fmt::format("JSON of more than {} values", kMaxValues), "fewer values",
+                        "check that this is the right file");
     }
   }
 }
@@ -96,25 +103,36 @@ std::string reason(std::string_view message) {
   return std::string(message.substr(0, end)) + "...";
 }
 
-// Sees every key as it is parsed and throws on the second of its kind in one object.
-template <typename Json>
-class DuplicateKeys {
+// Goes over JSON without building it and throws on the second key of its kind in one object.
+class DuplicateKeys : public nlohmann::json_sax<json> {
  public:
   explicit DuplicateKeys(std::string_view where) : where_(where) {}
 
-  bool operator()(int, typename Json::parse_event_t event, Json& parsed) {
-    if (event == Json::parse_event_t::object_start) {
-      open_.emplace_back();
-    } else if (event == Json::parse_event_t::object_end) {
-      open_.pop_back();
-    } else if (event == Json::parse_event_t::key) {
-      const auto& key = parsed.template get_ref<const std::string&>();
-      if (!open_.back().insert(key).second) {
-        throw input_error(where_, fmt::format("the key \"{}\" appears twice in one object", key),
-                          "each key once", "write the file anew");
-      }
-    }
+  bool start_object(std::size_t) override {
+    open_.emplace_back();
     return true;
+  }
+  bool key(std::string& name) override {
+    if (open_.back().insert(name).second) return true;
+    throw input_error(where_, fmt::format("the key \"{}\" appears twice in one object", name),
+                      "each key once", "write the file anew");
+  }
+  bool end_object() override {
+    open_.pop_back();
+    return true;
+  }
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(std::int64_t) override { return true; }
+  bool number_unsigned(std::uint64_t) override { return true; }
+  bool number_float(double, const std::string&) override { return true; }
+  bool string(std::string&) override { return true; }
+  bool binary(json::binary_t&) override { return true; }
+  bool start_array(std::size_t) override { return true; }
+  bool end_array() override { return true; }
+  // The parser that builds the value reports it.
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override {
+    return false;
   }
 
  private:
@@ -171,11 +189,12 @@ static Json parse_checked(std::string_view text, const JsonOptions& options) {
                                   static_cast<unsigned>(static_cast<unsigned char>(text[bad]))),
                       "UTF-8 text", "save the file as UTF-8");
   }
-  check_depth(text, options);
+  check_structure(text, options);
+  if (options.refuse_duplicate_keys) {
+    DuplicateKeys keys(options.where);
+    json::sax_parse(text.begin(), text.end(), &keys);
+  }
   try {
-    if (options.refuse_duplicate_keys) {
-      return Json::parse(text.begin(), text.end(), DuplicateKeys<Json>(options.where));
-    }
     return Json::parse(text.begin(), text.end());
   } catch (const json::parse_error& error) {
     const std::size_t offset = error.byte > 0 ? error.byte - 1 : 0;
@@ -197,7 +216,7 @@ nlohmann::ordered_json parse_ordered_json(std::string_view text, const JsonOptio
 }
 
 std::string read_text_file(const std::filesystem::path& path, std::size_t max_bytes) {
-  FileDescriptor file = FileDescriptor::open_input(path);
+  FileDescriptor file = FileDescriptor::open_plain_file(path);
   std::string text;
   std::vector<char> buffer(std::size_t{1} << 16);
   while (const std::size_t n = file.read_some(buffer)) {

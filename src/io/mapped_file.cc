@@ -1,7 +1,6 @@
 #include "io/mapped_file.h"
 
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -13,17 +12,11 @@
 namespace wgrad::io {
 
 MappedFile MappedFile::open(const std::filesystem::path& path) {
-  const FileDescriptor file = FileDescriptor::open_input(path);
-  struct stat status {};
-  if (::fstat(file.get(), &status) != 0) throw disk_error(path, "open", errno, ErrorKind::kInput);
-  if (!S_ISREG(status.st_mode)) {
-    throw input_error(path.string(), "this is no plain file", "weights are mapped into memory",
-                      "give the path of a file on a disk");
-  }
+  const FileDescriptor file = FileDescriptor::open_plain_file(path);
   MappedFile mapped;
   mapped.path_ = path;
-  if (status.st_size == 0) return mapped;
-  const auto size = static_cast<std::size_t>(status.st_size);
+  const auto size = static_cast<std::size_t>(file.size());
+  if (size == 0) return mapped;
   void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
   if (data == MAP_FAILED) throw disk_error(path, "map into memory", errno);
   mapped.data_ = static_cast<const std::byte*>(data);

@@ -82,7 +82,7 @@ void read_sizes(ConfigReader& reader, ModelConfig& config) {
                       fmt::format("an even number up to {}", kMostHeadDim));
   }
   config.max_positions = reader.size("max_position_embeddings", kMostPositions, 2048);
-  config.rms_norm_eps = static_cast<float>(reader.positive("rms_norm_eps", 1e-6));
+  config.rms_norm_eps = static_cast<float>(reader.positive("rms_norm_eps", 1e-6, 1.0));
 }
 
 void read_eos(ConfigReader& reader, std::vector<uint32_t>& ids) {
@@ -262,7 +262,8 @@ ModelConfig read_config(const std::filesystem::path& model) {
   const std::filesystem::path file = model / "config.json";
   ModelConfig config = parse_config(io::read_json_file(file), file.string());
   const std::filesystem::path generation = model / "generation_config.json";
-  if (std::filesystem::exists(generation, error)) {
+  if (std::filesystem::symlink_status(generation, error).type() !=
+      std::filesystem::file_type::not_found) {
     const json object = io::read_json_file(generation);
     ConfigReader reader(object, generation.string());
     read_eos(reader, config.eos_ids);

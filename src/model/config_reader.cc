@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "wgrad/error.h"
@@ -55,15 +54,18 @@ int64_t ConfigReader::size(std::string_view field, int64_t most, std::optional<i
   return value->get<int64_t>();
 }
 
-double ConfigReader::positive(std::string_view field, std::optional<double> fallback) {
+double ConfigReader::positive(std::string_view field, std::optional<double> fallback, double most) {
+  const std::string expected = most < std::numeric_limits<double>::max()
+                                   ? fmt::format("a number greater than 0, at most {}", most)
+                                   : "a number greater than 0";
   const json* value = find(field);
   if (value == nullptr) {
     if (fallback) return *fallback;
-    throw input_error(where_, fmt::format("{} is missing", field), "a number greater than 0");
+    throw input_error(where_, fmt::format("{} is missing", field), expected);
   }
-  if (!value->is_number()) wrong(field, *value, "a number greater than 0");
+  if (!value->is_number()) wrong(field, *value, expected);
   const double number = value->get<double>();
-  if (!std::isfinite(number) || number <= 0) wrong(field, *value, "a number greater than 0");
+  if (!(number > 0 && number <= most)) wrong(field, *value, expected);
   return number;
 }
 

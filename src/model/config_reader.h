@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <set>
@@ -26,8 +27,9 @@ class ConfigReader {
 
   /// An integer in [1, most]; without a fallback the field must be there.
   int64_t size(std::string_view field, int64_t most, std::optional<int64_t> fallback = {});
-  /// A finite number greater than zero.
-  double positive(std::string_view field, std::optional<double> fallback = {});
+  /// A number greater than zero, and at most `most`.
+  double positive(std::string_view field, std::optional<double> fallback = {},
+                  double most = std::numeric_limits<double>::max());
   bool flag(std::string_view field, bool fallback);
   std::string text(std::string_view field, std::string_view fallback);
 
