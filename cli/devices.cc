@@ -40,6 +40,7 @@ nlohmann::ordered_json to_json(const gpu::AdapterInfo& a) {
   json["architecture"] = a.architecture;
   json["driver"] = a.driver;
   json["backend"] = a.backend;
+  json["memory_bytes"] = a.memory_bytes;
   json["features"] = {{"shader_f16", a.features.shader_f16},
                       {"subgroups", a.features.subgroups},
                       {"subgroup_matrix_f16", a.features.subgroup_matrix_f16},
@@ -64,6 +65,9 @@ void print(const gpu::AdapterInfo& a, bool chosen) {
                  ? fmt::format("{}-{}", a.features.subgroup_min_size, a.features.subgroup_max_size)
                  : std::string("no"),
              a.features.subgroup_matrix_f16 ? "yes" : "no", a.features.timestamps ? "yes" : "no");
+  if (a.memory_bytes > 0) {
+    fmt::print("    memory    {}\n", format_bytes(static_cast<int64_t>(a.memory_bytes)));
+  }
   fmt::print("    limits    buffer {}, binding {}, workgroup memory {}, invocations {}\n",
              format_bytes(static_cast<int64_t>(a.limits.max_buffer_size)),
              format_bytes(static_cast<int64_t>(a.limits.max_binding_size)),

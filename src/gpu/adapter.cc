@@ -72,6 +72,21 @@ bool has_f16_matrix(const wgpu::AdapterPropertiesSubgroupMatrixConfigs& list) {
   return found;
 }
 
+/// The largest heap of device-local memory; 0 where the driver does not say.
+uint64_t device_memory(const wgpu::Adapter& adapter) {
+  if (!adapter.HasFeature(wgpu::FeatureName::AdapterPropertiesMemoryHeaps)) return 0;
+  wgpu::AdapterPropertiesMemoryHeaps heaps;
+  wgpu::AdapterInfo info;
+  info.nextInChain = &heaps;
+  adapter.GetInfo(&info);
+  uint64_t largest = 0;
+  for (size_t i = 0; i < heaps.heapCount; ++i) {
+    const wgpu::MemoryHeapInfo& heap = heaps.heapInfo[i];
+    if (heap.properties & wgpu::HeapProperty::DeviceLocal) largest = std::max(largest, heap.size);
+  }
+  return largest;
+}
+
 AdapterInfo describe(const wgpu::Adapter& adapter, const wgpu::AdapterInfo& raw) {
   AdapterInfo info;
   info.name = view(raw.device);
@@ -80,6 +95,7 @@ AdapterInfo describe(const wgpu::Adapter& adapter, const wgpu::AdapterInfo& raw)
   info.driver = view(raw.description);
   info.backend = backend_name(raw.backendType);
   info.type = to_type(raw.adapterType);
+  info.memory_bytes = device_memory(adapter);
 
   Features& features = info.features;
   features.shader_f16 = adapter.HasFeature(wgpu::FeatureName::ShaderF16);

@@ -128,7 +128,7 @@ std::unique_ptr<Context> plan_context(const DeviceChoice& device, ComputeType co
 
 int64_t available_memory(const DeviceChoice& device) {
   const bool shares_host_memory = device.kind == DeviceKind::kCpu || device.adapter.is_software();
-  if (!shares_host_memory) return 0;
+  if (!shares_host_memory) return static_cast<int64_t>(device.adapter.memory_bytes);
   const int64_t free_bytes = meminfo_bytes("MemAvailable:");
   const int64_t group = cgroup_headroom();
   return group > 0 ? std::min(free_bytes, group) : free_bytes;

@@ -29,7 +29,8 @@ std::unique_ptr<Context> open_context(const DeviceChoice& device, ComputeType co
 /// A plan of the same device.
 std::unique_ptr<Context> plan_context(const DeviceChoice& device, ComputeType compute);
 
-/// Memory that a run can take on the device; 0 where it is not known (most GPUs).
+/// Memory that a run can take on the device: what is free of the host's, all of a GPU's own; 0
+/// where the driver does not say.
 int64_t available_memory(const DeviceChoice& device);
 
 }  // namespace wgrad::train
