@@ -26,8 +26,8 @@ test:
 	cmake -S . -B $(BUILD) -G Ninja -DWGRAD_BUILD_TESTS=ON -DWGRAD_WERROR=ON $(CMAKE_FLAGS)
 	cmake --build $(BUILD) --parallel $(JOBS)
 	tools/fetch-smollm2.sh $(BUILD)/models
-	WGRAD_SMOLLM2_GGUF=$(abspath $(BUILD))/models/smollm2-135m-instruct.gguf \
-	  ctest --test-dir $(BUILD) --output-on-failure --no-tests=error --timeout 900
+	WGRAD_SMOLLM2_GGUF=$(abspath $(BUILD))/models/smollm2-135m-instruct.gguf OMP_WAIT_POLICY=passive \
+	  ctest --test-dir $(BUILD) --output-on-failure --no-tests=error --timeout 900 --parallel 2
 
 format:
 	clang-format -i $(SOURCES)
