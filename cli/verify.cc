@@ -6,10 +6,13 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
 
 #include "command.h"
 #include "terminal.h"
 #include "train/device_choice.h"
+#include "train/verify_training.h"
 #include "train_options.h"
 
 namespace wgrad::cli {
@@ -61,7 +64,9 @@ int run(const Options& options) {
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
   int64_t failed = 0, passed = 0;
   const auto level = options.quick ? ops::VerifyLevel::kQuick : ops::VerifyLevel::kFull;
-  for (const ops::VerifyCase& c : ops::verify_cases(*ctx, level)) {
+  std::vector<ops::VerifyCase> cases = ops::verify_cases(*ctx, level);
+  for (ops::VerifyCase& c : train::training_cases()) cases.push_back(std::move(c));
+  for (const ops::VerifyCase& c : cases) {
     const ops::VerifyResult result = ops::run_case(c, *ctx);
     ++(result.passed ? passed : failed);
     if (options.json) {

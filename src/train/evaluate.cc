@@ -5,8 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "model/batch.h"
-#include "ops/loss.h"
+#include "train/row_batch.h"
 
 namespace wgrad::train {
 namespace {
@@ -38,18 +37,9 @@ class Evaluator {
 
   void flush() {
     if (rows_.empty()) return;
-    std::vector<std::vector<int32_t>> labels;
-    std::vector<model::Row> views;
-    labels.reserve(rows_.size());
-    for (const data::Row& row : rows_) {
-      std::vector<int32_t>& l = labels.emplace_back(row.ids.size(), ops::kIgnoreLabel);
-      for (size_t i = 0; i < l.size(); ++i) {
-        if (row.counted[i]) l[i] = static_cast<int32_t>(row.ids[i]);
-      }
-      views.push_back({row.ids, l});
-    }
-    const model::Batch batch =
-        model::make_batch(*loaded_.ctx, views, loaded_.model.config.vocab_size);
+    MicroBatch rows;
+    for (const data::Row& row : rows_) rows.push_back(&row);
+    const model::Batch batch = make_batch(*loaded_.ctx, rows, loaded_.model.config.vocab_size);
     std::vector<RowLoss> sums(rows_.size());
     if (const Tensor losses = decoder_.losses(batch)) {
       const std::vector<float> values = loaded_.ctx->read<float>(losses);

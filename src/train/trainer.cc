@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "model/batch.h"
 #include "ops/elementwise.h"
-#include "ops/loss.h"
 
 namespace wgrad::train {
 namespace {
@@ -28,14 +26,6 @@ model::LoraConfig lora_config(const TrainOptions& options) {
 
 OptimizerSettings optimizer_settings(const TrainOptions& options) {
   return {options.beta1, options.beta2, options.eps, options.weight_decay, options.max_grad_norm};
-}
-
-std::vector<int32_t> labels_of(const data::Row& row) {
-  std::vector<int32_t> labels(row.ids.size());
-  for (size_t i = 0; i < labels.size(); ++i) {
-    labels[i] = row.counted[i] ? static_cast<int32_t>(row.ids[i]) : ops::kIgnoreLabel;
-  }
-  return labels;
 }
 
 }  // namespace
@@ -63,17 +53,6 @@ const model::Parameters& Trainer::parameters() const {
   return adapter_ ? adapter_->parameters() : model_.parameters;
 }
 
-model::Batch Trainer::make_batch(const MicroBatch& rows) {
-  std::vector<std::vector<int32_t>> labels;
-  std::vector<model::Row> views;
-  labels.reserve(rows.size());
-  for (const data::Row* row : rows) {
-    labels.push_back(labels_of(*row));
-    views.push_back({row->ids, labels.back()});
-  }
-  return model::make_batch(ctx_, views, model_.config.vocab_size);
-}
-
 Trainer::Outcome Trainer::step(std::span<const MicroBatch> micro_batches, int64_t step,
                                double learning_rate, int64_t updates) {
   Outcome outcome;
@@ -88,7 +67,7 @@ Trainer::Outcome Trainer::step(std::span<const MicroBatch> micro_batches, int64_
   ops::fill_zero(ctx_, loss_sum_);
   const float loss_scale = counted > 0 ? 1.0f / static_cast<float>(counted) : 0.0f;
   for (size_t i = 0; i < micro_batches.size(); ++i) {
-    const model::Batch batch = make_batch(micro_batches[i]);
+    const model::Batch batch = make_batch(ctx_, micro_batches[i], model_.config.vocab_size);
     decoder_->forward_backward(batch, loss_scale,
                                {static_cast<uint32_t>(step), static_cast<uint32_t>(i)}, loss_sum_);
   }
@@ -111,7 +90,7 @@ Trainer::Evaluation Trainer::evaluate(std::span<const data::Row> rows, int64_t b
       tokens += rows[next].tokens();
       ++next;
     } while (next < rows.size() && tokens + rows[next].tokens() <= batch_tokens);
-    const Tensor losses = decoder_->losses(make_batch(batch));
+    const Tensor losses = decoder_->losses(make_batch(ctx_, batch, model_.config.vocab_size));
     if (!losses) continue;
     for (float loss : ctx_.read<float>(losses)) total.loss_sum += loss;
     total.tokens += losses.size();

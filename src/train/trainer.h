@@ -5,19 +5,16 @@
 #include <span>
 #include <vector>
 
-#include "data/dataset.h"
 #include "io/checkpoint_source.h"
 #include "model/adapter.h"
 #include "model/decoder.h"
 #include "model/model.h"
 #include "ops/context.h"
 #include "train/optimizer.h"
+#include "train/row_batch.h"
 #include "wgrad/train.h"
 
 namespace wgrad::train {
-
-/// Rows of one micro-batch, borrowed from the data set.
-using MicroBatch = std::vector<const data::Row*>;
 
 /// A model, what is trained of it and the optimizer, on one context. The same object on a plan
 /// context runs the same calls without computing, which gives a step's exact memory.
@@ -52,8 +49,6 @@ class Trainer {
   Context& context() { return ctx_; }
 
  private:
-  model::Batch make_batch(const MicroBatch& rows);
-
   Context& ctx_;
   model::Model model_;
   std::optional<model::Adapter> adapter_;

@@ -1,0 +1,196 @@
+#include "train/verify_training.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "io/json.h"
+#include "ops/optimizer.h"
+#include "train/options.h"
+#include "train/synthetic.h"
+#include "train/trainer.h"
+
+namespace wgrad::train {
+namespace {
+
+using ops::VerifyCheck;
+using ops::VerifyResult;
+
+constexpr int64_t kRows = 4, kTokens = 12;
+constexpr double kLearningRate = 1e-2;
+
+model::ModelConfig toy_config() {
+  constexpr std::string_view kJson = R"({"architectures": ["LlamaForCausalLM"],
+    "model_type": "llama", "hidden_size": 128, "intermediate_size": 96, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 16,
+    "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "hidden_act": "silu",
+    "tie_word_embeddings": false})";
+  return model::parse_config(io::parse_json(kJson, {.where = "toy model"}), "toy model");
+}
+
+/// A toy model with rows of random tokens to learn by heart.
+class Toy {
+ public:
+  Toy(Context& ctx, Method method) : config_(toy_config()) {
+    TrainOptions options;
+    options.method = method;
+    options.weight_decay = 0;
+    trainer = std::make_unique<Trainer>(ctx, options, config_, random_weights(config_),
+                                        Recompute::kNone, kTokens);
+    rows = random_rows(kRows, kTokens, config_.vocab_size);
+  }
+
+  Trainer::Outcome step() {
+    MicroBatch batch;
+    for (const data::Row& row : rows) batch.push_back(&row);
+    const Trainer::Outcome outcome = trainer->step({&batch, 1}, steps_, kLearningRate, steps_);
+    ++steps_;
+    return outcome;
+  }
+  Trainer::Evaluation evaluate() { return trainer->evaluate(rows, kRows * kTokens); }
+
+  std::unique_ptr<Trainer> trainer;
+  std::vector<data::Row> rows;
+
+ private:
+  model::ModelConfig config_;
+  int64_t steps_ = 0;
+};
+
+std::string path_of(Context& ctx) { return ctx.compute() == ComputeType::kF16 ? "f16" : "f32"; }
+
+VerifyResult loss_falls(Context& ctx, Method method) {
+  VerifyCheck check("training", fmt::format("{}, 100 steps", enum_name(method)), path_of(ctx));
+  Toy toy(ctx, method);
+  const double first = toy.step().loss;
+  double last = first, least = first;
+  for (int i = 1; i < 100; ++i) {
+    last = toy.step().loss;
+    least = std::min(least, last);
+  }
+  check.measure(fmt::format("loss {:.4g} after {:.4g}", last, first), last, 0.5 * first);
+  check.require(least >= 0.0, "a loss is not negative");
+  return check.result();
+}
+
+VerifyResult gradients_reach_all(Context& ctx, Method method) {
+  VerifyCheck check("training", fmt::format("{}, gradients after step 1", enum_name(method)),
+                    path_of(ctx));
+  Toy toy(ctx, method);
+  toy.step();
+  toy.step();
+  for (const model::Parameter& p : toy.trainer->parameters().parameters()) {
+    const std::vector<float> grad = ctx.read<float>(p.grad);
+    check.require(std::any_of(grad.begin(), grad.end(), [](float g) { return g != 0.0f; }),
+                  p.name + " has a gradient");
+  }
+  return check.result();
+}
+
+std::vector<std::vector<float>> frozen_weights(Context& ctx, const model::Model& model) {
+  std::vector<std::vector<float>> all;
+  const auto add = [&](const ops::Weight& w) {
+    all.push_back(ctx.read<float>(ops::weight_to_f32(ctx, w)));
+  };
+  add(model.embedding);
+  add(model.output);
+  for (const model::Layer& layer : model.layers) {
+    for (const model::Linear& linear : layer.linears) add(linear.weight);
+    all.push_back(ctx.read<float>(layer.input_norm.weight));
+    all.push_back(ctx.read<float>(layer.post_attention_norm.weight));
+  }
+  return all;
+}
+
+VerifyResult adapter_keeps_the_model(Context& ctx, Method method) {
+  VerifyCheck check("training", fmt::format("{}, frozen weights", enum_name(method)), path_of(ctx));
+  Toy toy(ctx, method);
+  const model::Model& model = toy.trainer->model();
+  const std::vector<std::vector<float>> before = frozen_weights(ctx, model);
+  MicroBatch rows;
+  for (const data::Row& row : toy.rows) rows.push_back(&row);
+  const model::Batch batch = make_batch(ctx, rows, model.config.vocab_size);
+  model::Decoder plain(ctx, model, nullptr, {});
+  model::Decoder adapted(ctx, model, toy.trainer->adapter(), {});
+  const std::vector<float> without = ctx.read<float>(plain.losses(batch));
+  check.require(ctx.read<float>(adapted.losses(batch)) == without,
+                "an adapter with B = 0 changes nothing");
+  for (int i = 0; i < 3; ++i) toy.step();
+  check.require(frozen_weights(ctx, model) == before, "frozen weights keep their bits");
+  check.require(ctx.read<float>(adapted.losses(batch)) != without, "the adapter has learned");
+  return check.result();
+}
+
+/// The loss of the first part and that of the rest are together the loss of all.
+VerifyResult only_the_response_counts(Context& ctx) {
+  VerifyCheck check("training", "loss on the response alone", path_of(ctx));
+  Toy toy(ctx, Method::kLora);
+  const Trainer::Evaluation all = toy.evaluate();
+  double parts = 0;
+  int64_t tokens = 0;
+  for (const bool response : {false, true}) {
+    for (data::Row& row : toy.rows) {
+      for (size_t i = 0; i < row.counted.size(); ++i)
+        row.counted[i] = (i >= kTokens / 2) == response;
+    }
+    const Trainer::Evaluation part = toy.evaluate();
+    parts += part.loss_sum;
+    tokens += part.tokens;
+    if (response) {
+      check.require(part.tokens == kRows * kTokens / 2, "the response's tokens count");
+    }
+  }
+  check.require(tokens == all.tokens, "each token counts in one part");
+  check.measure("sum of the parts' losses", std::abs(parts - all.loss_sum),
+                1e-5 * static_cast<double>(all.tokens));
+  return check.result();
+}
+
+VerifyResult decay_is_decoupled(Context& ctx) {
+  VerifyCheck check("training", "decoupled weight decay", "core");
+  const std::vector<float> start = ops::verify_uniform(257, 7);
+  const std::vector<float> zero(start.size(), 0.0f);
+  const auto upload = [&](std::span<const float> values) {
+    return ctx.make<float>({static_cast<int64_t>(values.size())}, DType::kF32, values, "verify");
+  };
+  const Tensor p = upload(start);
+  const std::vector<float> state = {1.0f, 1.0f, 1.0f, 0.0f};
+  ops::AdamWStep step;
+  step.learning_rate = 0.1;
+  step.weight_decay = 0.25;
+  step.bias_correction1 = 1.0 - step.beta1;
+  step.bias_correction2 = 1.0 - step.beta2;
+  ops::adamw_step(ctx, step, upload(state), p, upload(zero), upload(zero), upload(zero));
+  // Without a gradient a step is p (1 - lr decay); lr, decay, their product, the product with p and
+  // the difference are rounded.
+  std::vector<double> expected(start.begin(), start.end());
+  for (double& x : expected) x *= 1.0 - 0.1 * 0.25;
+  check.compare("p", ctx.read<float>(p), expected,
+                [&](size_t i) { return 5.0 * ops::kF32Rounding * std::abs(expected[i]) + 1e-38; });
+  return check.result();
+}
+
+}  // namespace
+
+std::vector<ops::VerifyCase> training_cases() {
+  std::vector<ops::VerifyCase> cases;
+  for (Method method : {Method::kLora, Method::kQlora, Method::kFull}) {
+    const std::string name(enum_name(method));
+    cases.push_back({"training", name + ", 100 steps",
+                     [method](Context& ctx) { return loss_falls(ctx, method); }});
+    cases.push_back({"training", name + ", gradients after step 1",
+                     [method](Context& ctx) { return gradients_reach_all(ctx, method); }});
+    if (method == Method::kFull) continue;
+    cases.push_back({"training", name + ", frozen weights",
+                     [method](Context& ctx) { return adapter_keeps_the_model(ctx, method); }});
+  }
+  cases.push_back({"training", "loss on the response alone", only_the_response_counts});
+  cases.push_back({"training", "decoupled weight decay", decay_is_decoupled});
+  return cases;
+}
+
+}  // namespace wgrad::train
