@@ -31,7 +31,7 @@ class Error : public std::runtime_error {
 /// Shorthands for the two kinds; to be thrown: `throw input_error(...)`.
 Error input_error(std::string_view where, std::string_view seen, std::string_view expected = {},
                   std::string_view action = {});
-Error runtime_failure(std::string_view where, std::string_view seen,
-                      std::string_view expected = {}, std::string_view action = {});
+Error runtime_failure(std::string_view where, std::string_view seen, std::string_view expected = {},
+                      std::string_view action = {});
 
 }  // namespace wgrad

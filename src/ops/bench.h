@@ -28,7 +28,8 @@ struct BenchResult {
 /// Runs a case for about `seconds` to bring the device's clock up, then measures it.
 BenchResult run_bench(Context& ctx, const BenchCase& c, double seconds = 0.5);
 
-/// Every case for this device, the copy that others are compared with first: large ones where the device is a real one, small ones elsewhere.
+/// Every case for this device, the copy that others are compared with first: large ones where the
+/// device is a real one, small ones elsewhere.
 std::vector<BenchCase> bench_cases(const Context& ctx);
 std::vector<BenchCase> matmul_bench_cases(const Context& ctx);
 std::vector<BenchCase> memory_bench_cases(const Context& ctx);
