@@ -1,10 +1,10 @@
 #include "ops/f16_operand.h"
 
 #include <algorithm>
-#include <string>
 
 #include "ops/f16_blocks.h"
 #include "ops/launch.h"
+#include "ops/pack_source.h"
 #include "ops/window.h"
 
 namespace wgrad::ops {
@@ -16,52 +16,43 @@ struct PackParams {
 };
 static_assert(sizeof(PackParams) == 32);
 
-/// Binding 0 and load4 of pack_f16.wgsl.
-const std::string& pack_prelude(bool vectors) {
-  static const std::string vec4 =
-      "@group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;\n"
-      "fn load4(row: u32, quad: u32) -> vec4<f32> {\n"
-      "  if (quad * 4u >= p.columns) { return vec4<f32>(); }\n"
-      "  return x[(p.x_offset + row * p.ld) / 4u + quad];\n"
-      "}\n";
-  static const std::string scalar =
-      "@group(0) @binding(0) var<storage, read> x: array<f32>;\n"
-      "fn load4(row: u32, quad: u32) -> vec4<f32> {\n"
-      "  var v = vec4<f32>();\n"
-      "  for (var j = 0u; j < 4u; j++) {\n"
-      "    if (quad * 4u + j < p.columns) { v[j] = x[p.x_offset + row * p.ld + quad * 4u + j]; }\n"
-      "  }\n"
-      "  return v;\n"
-      "}\n";
-  return vectors ? vec4 : scalar;
-}
+/// The blocks of `rows` rows of x as rows [row, row + rows) of `blocks`, and their scales.
+struct Pack {
+  Window from;
+  Tensor to;
+  PackParams params{};
+  bool vectors = false;
 
-gpu::KernelSpec pack_spec(std::string_view entry_point, bool vectors) {
-  gpu::KernelSpec spec;
-  spec.source = "pack_f16";
-  spec.entry_point = entry_point;
-  spec.prelude = pack_prelude(vectors);
-  return spec;
-}
+  Pack(const Tensor& x, int64_t rows, int64_t columns, const Tensor& blocks, int64_t row)
+      : from(window(x)),
+        to(blocks.flat(f16_blocks_size(row, columns), f16_blocks_size(rows, columns))),
+        vectors(columns % 4 == 0 && from.offset % 4 == 0) {
+    params.rows = static_cast<uint32_t>(rows);
+    params.columns = params.ld = static_cast<uint32_t>(columns);
+    params.x_offset = from.offset;
+    params.column_blocks = static_cast<uint32_t>(f16_padded(columns) / 16);
+    params.row_blocks = static_cast<uint32_t>(f16_padded(rows) / 16);
+  }
 
-void pack(Context& ctx, std::string_view entry_point, const Tensor& x, int64_t rows,
-          int64_t columns, const Tensor& blocks, int64_t row, const Argument& scales,
-          uint32_t scales_offset) {
-  const Window from = window(x);
-  PackParams p{};
-  p.rows = static_cast<uint32_t>(rows);
-  p.columns = static_cast<uint32_t>(columns);
-  p.ld = p.columns;
-  p.x_offset = from.offset;
-  p.column_blocks = static_cast<uint32_t>(f16_padded(columns) / 16);
-  p.row_blocks = static_cast<uint32_t>(f16_padded(rows) / 16);
-  p.scales_offset = scales_offset;
-  const int64_t first = f16_blocks_size(row, columns);
-  const Tensor to = blocks.flat(first, f16_blocks_size(rows, columns));
-  const bool vectors = columns % 4 == 0 && from.offset % 4 == 0;
-  launch(ctx, pack_spec(entry_point, vectors), {in(from.tensor), out(to), scales}, p,
-         groups(p.row_blocks));
-}
+  void run(Context& ctx, const gpu::KernelSpec& kernel, const Argument& scales,
+           int64_t workgroups) const {
+    launch(ctx, kernel, {in(from.tensor), out(to), scales}, params, groups(workgroups));
+  }
+  void run_blocks(Context& ctx, PackStep step, const Tensor& scales) const {
+    run(ctx, pack_kernel(step, vectors), in(scales),
+        params.row_blocks * ceil_div(params.column_blocks, 32));
+  }
+  void run_rows(Context& ctx, const Tensor& scales) const {
+    const PackShape shape = pack_shape(params.columns);
+    if (shape.lanes > 0) {
+      run(ctx, pack_rows_kernel(shape, vectors), out(scales),
+          params.row_blocks * 16 * shape.lanes / 256);
+    } else {
+      run(ctx, pack_kernel(PackStep::kRowPowers, vectors), out(scales), params.rows);
+      run_blocks(ctx, PackStep::kPackPowers, scales);
+    }
+  }
+};
 
 /// Of a row in either form, the longer.
 int64_t row_bytes(int64_t columns) { return std::max(columns * 4, f16_padded(columns) * 2); }
@@ -84,8 +75,10 @@ F16Operand pack_f16_rows(Context& ctx, const Tensor& x, int64_t rows, int64_t co
   operand.per_row = true;
   // Parts of 64 rows start at multiples of 256 bytes of x and of the scales.
   for_row_parts(ctx, "matmul_f16", rows, row_bytes(columns), [&](int64_t begin, int64_t end) {
-    pack(ctx, "pack_rows", x.flat(begin * columns, (end - begin) * columns), end - begin, columns,
-         operand.blocks, begin, out(operand.scales), static_cast<uint32_t>(begin));
+    Pack pack(x.flat(begin * columns, (end - begin) * columns), end - begin, columns,
+              operand.blocks, begin);
+    pack.params.scales_offset = static_cast<uint32_t>(begin);
+    pack.run_rows(ctx, operand.scales);
   });
   return operand;
 }
@@ -124,8 +117,9 @@ F16Operand pack_f16_scaled(Context& ctx, const Tensor& x, int64_t rows, int64_t 
 void pack_f16_into(Context& ctx, const Tensor& x, int64_t rows, int64_t columns,
                    const Tensor& scale, const Tensor& blocks, int64_t row) {
   for_row_parts(ctx, "matmul_f16", rows, row_bytes(columns), [&](int64_t begin, int64_t end) {
-    pack(ctx, "pack_scaled", x.flat(begin * columns, (end - begin) * columns), end - begin, columns,
-         blocks, row + begin, in(scale), 0);
+    const Pack pack(x.flat(begin * columns, (end - begin) * columns), end - begin, columns, blocks,
+                    row + begin);
+    pack.run_blocks(ctx, PackStep::kPackScaled, scale);
   });
 }
 

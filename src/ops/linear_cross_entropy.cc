@@ -12,8 +12,9 @@
 namespace wgrad::ops {
 namespace {
 
-/// Logits that exist at once on a GPU.
-constexpr int64_t kLogitsBytes = int64_t{64} << 20;
+/// Logits that exist at once on a GPU: each chunk reads the whole weight, and needs rows enough to
+/// fill a large device.
+constexpr int64_t kLogitsBytes = int64_t{512} << 20;
 
 /// Rows a chunk: what kLogitsBytes and a binding hold, in multiples of 64 so that views of the
 /// per-row tensors are aligned.

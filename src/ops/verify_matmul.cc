@@ -219,8 +219,16 @@ void add_matmul_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyC
       if (s.m < 1000) add(cases, {.op = op, .shape = s, .f16 = true, .wide = true});
     }
   }
-  for (const auto& [rows, columns] :
-       {std::pair<int64_t, int64_t>{1, 1}, {33, 31}, {47, 100}, {64, 96}, {70, 52}}) {
+  for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{1, 1},
+                                      {33, 31},
+                                      {47, 100},
+                                      {64, 96},
+                                      {70, 52},
+                                      {35, 1030},
+                                      {18, 2048},
+                                      {5, 9000},
+                                      {3, 16420},
+                                      {2, 20003}}) {
     cases.push_back(
         {"pack_f16", fmt::format("{} x {}", rows, columns),
          [rows = rows, columns = columns](Context& c) { return run_pack(c, rows, columns); }});

@@ -1,0 +1,41 @@
+// What the kernels that make f16 blocks (ops/f16_blocks.h) of X[rows, columns] share. The prelude
+// declares binding 0 and load4(row, quad): elements 4 quad .. 4 quad + 3, zero past the last column.
+
+struct Params {
+  rows: u32,
+  columns: u32,
+  ld: u32,
+  x_offset: u32,
+  y_offset: u32,       // in units of 8 halves
+  scales_offset: u32,
+  column_blocks: u32,  // of 16, padded to an even number
+  row_blocks: u32,     // of 16, padded to an even number
+}
+
+@group(0) @binding(1) var<storage, read_write> y: array<vec4<u32>>;
+@group(0) @binding(3) var<uniform> p: Params;
+
+// The rows of a block in the order in which their units lie.
+fn row_at(slot: u32) -> u32 {
+  return ((slot & 3u) << 1u) | ((slot >> 2u) & 1u) | (slot & 8u);
+}
+
+// Writes 8 columns, the unit-th of a row whose place in its block of 16 rows is `slot`.
+fn store_unit(row_block: u32, slot: u32, unit: u32, a: vec4<f32>, b: vec4<f32>) {
+  let block = (row_block / 2u * p.column_blocks + unit / 2u) * 2u + row_block % 2u;
+  y[p.y_offset + block * 32u + slot * 2u + unit % 2u] =
+      vec4<u32>(pack2x16float(a.xy), pack2x16float(a.zw), pack2x16float(b.xy), pack2x16float(b.zw));
+}
+
+fn magnitude_bits(v: vec4<f32>) -> vec4<u32> {
+  return bitcast<vec4<u32>>(v) & vec4<u32>(0x7fffffffu);
+}
+
+// 2^(exponent - 14) for values below 2^(exponent + 1), kept where its inverse is a normal number
+// too; 1 for rows of zeros.
+fn inverse_power(largest: u32) -> f32 {
+  let exponent = select(clamp(largest >> 23u, 15u, 255u), 141u, largest == 0u);
+  return bitcast<f32>((exponent - 14u) << 23u);
+}
+
+fn inverse_of_power(power: f32) -> f32 { return bitcast<f32>((254u << 23u) - bitcast<u32>(power)); }
