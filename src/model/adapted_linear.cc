@@ -2,10 +2,11 @@
 
 namespace wgrad::model {
 
-void AdaptedLinear::forward(Context& ctx, const Tensor& x, const Tensor& y, bool accumulate,
+void AdaptedLinear::forward(Context& ctx, ops::LinearInput& input, const Tensor& y, bool accumulate,
                             Tensor* saved) const {
-  ops::linear_forward(ctx, x, linear.weight, linear.bias, y, accumulate);
+  ops::linear_forward(ctx, input, linear.weight, linear.bias, y, accumulate);
   if (!lora) return;
+  const Tensor& x = input.rows();
   Tensor dropped = x;
   if (dropout > 0) {
     dropped = ctx.allocate(x.shape(), DType::kF32, "scratch/dropout");

@@ -4,6 +4,7 @@
 #include "model/model.h"
 #include "ops/context.h"
 #include "ops/elementwise.h"
+#include "ops/linear.h"
 
 namespace wgrad::model {
 
@@ -17,7 +18,7 @@ struct AdaptedLinear {
   ops::DropoutKey key;
 
   /// Sets y [T, out], or adds to it. `saved` receives x A^T where it is given and needed.
-  void forward(Context& ctx, const Tensor& x, const Tensor& y, bool accumulate,
+  void forward(Context& ctx, ops::LinearInput& input, const Tensor& y, bool accumulate,
                Tensor* saved) const;
   /// Adds to the gradients of what is trained. Sets grad_x, or adds to it; an empty grad_x is not
   /// needed. `x` may be empty where uses_input() is false.

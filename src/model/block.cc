@@ -77,9 +77,10 @@ Tensor Block::attend(const BlockPass& pass, const Tensor& normed, BlockActivatio
                      KeyValueCache* cache) const {
   const ModelConfig& config = model_.config;
   const int64_t tokens = normed.dim(0);
+  ops::LinearInput input(normed);
   const auto project = [&](Projection p, const char* label) {
     const Tensor y = activation(ctx_, {tokens, config.out_features(p)}, label);
-    linear(pass, p).forward(ctx_, normed, y, false, &act.lora[static_cast<size_t>(p)]);
+    linear(pass, p).forward(ctx_, input, y, false, &act.lora[static_cast<size_t>(p)]);
     return y;
   };
   act.q = project(Projection::kQ, "activations/q");
@@ -127,8 +128,9 @@ Tensor Block::forward(const BlockPass& pass, const Tensor& x, BlockActivations* 
     } else {
       act.q = act.k = act.v = act.q_projected = act.k_projected = act.logsumexp = Tensor();
     }
+    ops::LinearInput input(attention);
     linear(pass, Projection::kO)
-        .forward(ctx_, attention, stream, true, &act.lora[static_cast<size_t>(Projection::kO)]);
+        .forward(ctx_, input, stream, true, &act.lora[static_cast<size_t>(Projection::kO)]);
   }
   if (saved == nullptr) act = BlockActivations();
 
@@ -139,10 +141,11 @@ Tensor Block::forward(const BlockPass& pass, const Tensor& x, BlockActivations* 
     const Tensor normed = activation(ctx_, x.shape(), "scratch/normed");
     ops::rms_norm_forward(ctx_, stream, layer_.post_attention_norm.weight, normed,
                           act.middle_inv_rms, config.rms_norm_eps);
+    ops::LinearInput input(normed);
     linear(pass, Projection::kGate)
-        .forward(ctx_, normed, act.gate, false, &act.lora[static_cast<size_t>(Projection::kGate)]);
+        .forward(ctx_, input, act.gate, false, &act.lora[static_cast<size_t>(Projection::kGate)]);
     linear(pass, Projection::kUp)
-        .forward(ctx_, normed, act.up, false, &act.lora[static_cast<size_t>(Projection::kUp)]);
+        .forward(ctx_, input, act.up, false, &act.lora[static_cast<size_t>(Projection::kUp)]);
   }
   const Tensor activated = activation(ctx_, act.gate.shape(), "scratch/activated");
   ops::swiglu_forward(ctx_, act.gate, act.up, activated);
@@ -153,8 +156,9 @@ Tensor Block::forward(const BlockPass& pass, const Tensor& x, BlockActivations* 
   } else {
     act.gate = act.up = Tensor();
   }
+  ops::LinearInput input(activated);
   linear(pass, Projection::kDown)
-      .forward(ctx_, activated, stream, true, &act.lora[static_cast<size_t>(Projection::kDown)]);
+      .forward(ctx_, input, stream, true, &act.lora[static_cast<size_t>(Projection::kDown)]);
   if (saved != nullptr) *saved = std::move(act);
   return stream;
 }

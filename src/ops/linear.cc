@@ -30,6 +30,7 @@ struct LinearCall {
   const Tensor& bias;
   const Tensor& y;
   bool accumulate;
+  LinearInput* shared = nullptr;  ///< x, where others take it too
 
   int64_t m() const { return x.dim(0); }
   int64_t n() const { return y.dim(1); }
@@ -85,13 +86,34 @@ bool computes_f16(const Context& ctx) {
   return ctx.compute() == ComputeType::kF16 && has_f16_product(ctx);
 }
 
-void run_f32(Context& ctx, const LinearCall& c) {
-  if (computes_f16(ctx) && c.m() > kMatvecRows) {
-    matmul_f16_gpu(ctx, c.op, c.m(), c.n(), c.k(), c.x, c.weight.data, c.y, c.bias,
-                   {.accumulate = c.accumulate});
-  } else {
-    product_f32(ctx, product_of(c, c.weight.data));
+/// Calls body() for parts of the rows whose packed form fits a binding, with the part as the
+/// product's A and C.
+template <typename Body>
+void for_packed_parts(Context& ctx, const LinearCall& c, F16Product& p, const Body& body) {
+  const int64_t step = f16_rows_at_once(ctx, c.k());
+  for (int64_t begin = 0; begin < c.m(); begin += step) {
+    const int64_t end = std::min(c.m(), begin + step);
+    p.m = end - begin;
+    p.a = c.shared != nullptr ? c.shared->packed(ctx, begin, end)
+                              : pack_f16_rows(ctx, c.x.rows(begin, end), p.m, c.k());
+    p.c = c.y.rows(begin, end);
+    body();
   }
+}
+
+void run_f32(Context& ctx, const LinearCall& c) {
+  if (!computes_f16(ctx) || c.m() <= kMatvecRows) {
+    product_f32(ctx, product_of(c, c.weight.data));
+    return;
+  }
+  F16Product p;
+  p.op = c.op;
+  p.n = c.n(), p.k = c.k();
+  p.b = pack_f16_right(ctx, c.op, c.weight.data);
+  p.ldc = c.n();
+  p.bias = c.bias;
+  p.accumulate = c.accumulate;
+  for_packed_parts(ctx, c, p, [&] { product_f16(ctx, p); });
 }
 
 void run_f16(Context& ctx, const LinearCall& c) {
@@ -116,8 +138,8 @@ bool fits_matvec(const LinearCall& c, MatvecWeight format) {
   return c.op == MatmulOp::kNT && fits_matvec(matvec_call(c, format, 0, c.n()));
 }
 
-/// Rows of x, in parts whose packed form fits a binding, times f16 blocks. The weight comes in
-/// groups of `group_rows`: blocks(begin, rows) gives one.
+/// Rows of x times f16 blocks. The weight comes in groups of `group_rows`: blocks(begin, rows)
+/// gives one.
 template <typename Blocks>
 void run_blocks(Context& ctx, const LinearCall& c, int64_t group_rows, const Blocks& blocks) {
   const bool forward = c.op == MatmulOp::kNT;
@@ -128,12 +150,7 @@ void run_blocks(Context& ctx, const LinearCall& c, int64_t group_rows, const Blo
   p.b.columns = c.weight.in_features;
   p.ldc = c.n();
   p.n = c.n(), p.k = c.k();
-  const int64_t step = f16_rows_at_once(ctx, c.k());
-  for (int64_t begin = 0; begin < c.m(); begin += step) {
-    const int64_t end = std::min(c.m(), begin + step);
-    p.m = end - begin;
-    p.a = pack_f16_rows(ctx, c.x.rows(begin, end), p.m, c.k());
-    p.c = c.y.rows(begin, end);
+  for_packed_parts(ctx, c, p, [&] {
     for (int64_t row = 0; row < out_features; row += group_rows) {
       p.b.rows = std::min(group_rows, out_features - row);
       p.b.blocks = blocks(row, p.b.rows);
@@ -148,7 +165,7 @@ void run_blocks(Context& ctx, const LinearCall& c, int64_t group_rows, const Blo
       }
       product_f16(ctx, p);
     }
-  }
+  });
 }
 
 void run_f16_blocks(Context& ctx, const LinearCall& c) {
@@ -241,9 +258,22 @@ void run(Context& ctx, std::string_view function, const LinearCall& c) {
 
 }  // namespace
 
+const F16Operand& LinearInput::packed(Context& ctx, int64_t begin, int64_t end) {
+  const auto [at, missing] = parts_.try_emplace({begin, end});
+  if (missing) {
+    at->second = pack_f16_rows(ctx, rows_.rows(begin, end), end - begin, rows_.dim(1));
+  }
+  return at->second;
+}
+
 void linear_forward(Context& ctx, const Tensor& x, const Weight& weight, const Tensor& bias,
                     const Tensor& y, bool accumulate) {
   run(ctx, "linear_forward", {MatmulOp::kNT, x, weight, bias, y, accumulate});
+}
+
+void linear_forward(Context& ctx, LinearInput& x, const Weight& weight, const Tensor& bias,
+                    const Tensor& y, bool accumulate) {
+  run(ctx, "linear_forward", {MatmulOp::kNT, x.rows(), weight, bias, y, accumulate, &x});
 }
 
 void linear_backward_input(Context& ctx, const Tensor& grad_y, const Weight& weight,

@@ -1,10 +1,13 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "ops/context.h"
+#include "ops/f16_operand.h"
 #include "ops/tensor.h"
 
 namespace wgrad::ops {
@@ -48,8 +51,27 @@ Weight weight_from(const Tensor& data, std::string name);
 /// The whole weight as f32 [out, in], for merging and export.
 Tensor weight_to_f32(Context& ctx, const Weight& weight);
 
+/// The rows [T,in] that several linear layers take. Where a layer multiplies in f16 they are packed
+/// at the first use and stay packed, in memory of the context, as long as this object lives. What
+/// the rows hold must not change meanwhile.
+class LinearInput {
+ public:
+  explicit LinearInput(const Tensor& rows) : rows_(rows) {}
+
+  const Tensor& rows() const { return rows_; }
+  /// Rows [begin, end) in f16 blocks.
+  const F16Operand& packed(Context& ctx, int64_t begin, int64_t end);
+
+ private:
+  Tensor rows_;
+  std::map<std::pair<int64_t, int64_t>, F16Operand> parts_;
+};
+
 /// y[T,out] = x[T,in] W^T + bias (bias may be empty) (+ y when accumulate).
 void linear_forward(Context& ctx, const Tensor& x, const Weight& weight, const Tensor& bias,
+                    const Tensor& y, bool accumulate = false);
+/// The same for an input that other layers take too.
+void linear_forward(Context& ctx, LinearInput& x, const Weight& weight, const Tensor& bias,
                     const Tensor& y, bool accumulate = false);
 /// grad_x[T,in] = grad_y[T,out] W (+ grad_x when accumulate).
 void linear_backward_input(Context& ctx, const Tensor& grad_y, const Weight& weight,

@@ -70,7 +70,7 @@ void matmul_f16(Context& ctx, MatmulOp op, const Tensor& a, const Tensor& b, con
   const Sizes s = check(op, a, b, c);
   if (s.m == 0 || s.n == 0) return;
   if (s.k == 0) return matmul(ctx, op, a, b, c, options);
-  matmul_f16_gpu(ctx, op, s.m, s.n, s.k, a, b, c, Tensor(), options);
+  matmul_f16_gpu(ctx, op, s.m, s.n, s.k, a, b, c, options);
 }
 
 }  // namespace wgrad::ops

@@ -147,9 +147,13 @@ void product_f16(Context& ctx, const F16Product& p) {
   });
 }
 
+F16Operand pack_f16_right(Context& ctx, MatmulOp op, const Tensor& b) {
+  return op == MatmulOp::kNT ? pack_f16_rows(ctx, b, b.dim(0), b.dim(1))
+                             : pack_f16_scaled(ctx, b, b.dim(0), b.dim(1), amax_scale(ctx, b));
+}
+
 void matmul_f16_gpu(Context& ctx, MatmulOp op, int64_t m, int64_t n, int64_t k, const Tensor& a,
-                    const Tensor& b, const Tensor& c, const Tensor& bias,
-                    const MatmulOptions& options) {
+                    const Tensor& b, const Tensor& c, const MatmulOptions& options) {
   F16Product p;
   p.op = op;
   p.n = n;
@@ -159,7 +163,6 @@ void matmul_f16_gpu(Context& ctx, MatmulOp op, int64_t m, int64_t n, int64_t k, 
   if (op == MatmulOp::kTN) {
     p.m = m;
     p.c = c;
-    p.bias = bias;
     const Tensor a_scale = amax_scale(ctx, a), b_scale = amax_scale(ctx, b);
     const int64_t step = std::min(f16_rows_at_once(ctx, m), f16_rows_at_once(ctx, n));
     in_parts(k, step, [&](int64_t k0, int64_t k1) {
@@ -168,14 +171,11 @@ void matmul_f16_gpu(Context& ctx, MatmulOp op, int64_t m, int64_t n, int64_t k, 
       p.b = pack_f16_scaled(ctx, b.rows(k0, k1), p.k, n, b_scale);
       product_f16(ctx, p);
       p.accumulate = true;
-      p.bias = Tensor();
     });
     return;
   }
   p.k = k;
-  p.bias = bias;
-  p.b = op == MatmulOp::kNT ? pack_f16_rows(ctx, b, n, k)
-                            : pack_f16_scaled(ctx, b, k, n, amax_scale(ctx, b));
+  p.b = pack_f16_right(ctx, op, b);
   in_parts(m, f16_rows_at_once(ctx, k), [&](int64_t m0, int64_t m1) {
     p.m = m1 - m0;
     p.a = pack_f16_rows(ctx, a.rows(m0, m1), p.m, k);

@@ -31,9 +31,11 @@ void product_f16(Context& ctx, const F16Product& product);
 /// whole tiles.
 int64_t f16_rows_at_once(const Context& ctx, int64_t columns);
 
-/// matmul_f16 where has_f16_product(); sizes are checked by the caller. `bias` [n] may be empty.
+/// The right-hand side of kNT or kNN in f16 blocks.
+F16Operand pack_f16_right(Context& ctx, MatmulOp op, const Tensor& b);
+
+/// matmul_f16 where has_f16_product(); sizes are checked by the caller.
 void matmul_f16_gpu(Context& ctx, MatmulOp op, int64_t m, int64_t n, int64_t k, const Tensor& a,
-                    const Tensor& b, const Tensor& c, const Tensor& bias,
-                    const MatmulOptions& options);
+                    const Tensor& b, const Tensor& c, const MatmulOptions& options);
 
 }  // namespace wgrad::ops
