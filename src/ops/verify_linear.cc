@@ -301,10 +301,12 @@ void add_linear_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyC
       }
     }
   }
-  std::vector<Size> lora_sizes = {{1, 33, 65}, {70, 96, 129}, {600, 64, 48}};
+  // The last two fill the larger workgroups.
+  std::vector<Size> lora_sizes = {{1, 33, 65},   {70, 96, 129},  {37, 260, 132},
+                                  {600, 64, 48}, {4100, 20, 36}, {8195, 36, 20}};
   if (level == VerifyLevel::kFull) lora_sizes.push_back({2048, 4096, 1024});
   for (const Size& s : lora_sizes) {
-    for (int64_t rank : {8, 16, 33}) {
+    for (int64_t rank : {8, 16, 32, 33}) {
       cases.push_back(
           {"lora", fmt::format("{} tokens, {} -> {} -> {}", s.tokens, s.in, rank, s.out),
            [s, rank](Context& ctx) { return run_lora(ctx, s.tokens, s.in, s.out, rank); }});
