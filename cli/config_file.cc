@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "io/json.h"
 #include "wgrad/error.h"
 
 namespace wgrad::cli {
@@ -61,12 +62,11 @@ std::string scalar_text(const YAML::Node& value, const std::string& where) {
 }
 
 std::vector<std::string> arguments_from(const std::string& path, const CLI::App& command) {
+  constexpr size_t kMostBytes = size_t{1} << 20;
+  const std::string text = io::read_text_file(path, kMostBytes);
   YAML::Node root;
   try {
-    root = YAML::LoadFile(path);
-  } catch (const YAML::BadFile&) {
-    throw input_error(path, "cannot be read", "expected a YAML file of options",
-                      "check the path given to --config");
+    root = YAML::Load(text);
   } catch (const YAML::Exception& error) {
     throw input_error(fmt::format("{}:{}:{}", path, error.mark.line + 1, error.mark.column + 1),
                       error.msg, "expected YAML", "mend the file");

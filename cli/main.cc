@@ -1,7 +1,10 @@
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <new>
 #include <utility>
 #include <vector>
@@ -94,21 +97,32 @@ int run(int argc, char** argv) {
   return wgrad::cli::kBadInput;
 }
 
+// A file that the program opens must never become its standard output, and so take its messages.
+void open_standard_files() {
+  for (int fd = 0; fd <= STDERR_FILENO; ++fd) {
+    if (::fcntl(fd, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) < 0) std::_Exit(1);
+  }
+}
+
+// Must not throw, wherever the messages lead to.
+void print_error(const char* text) { std::fprintf(stderr, "error: %s\n", text); }
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  open_standard_files();
   try {
     return run(argc, argv);
   } catch (const wgrad::Error& error) {
-    fmt::print(stderr, "error: {}\n", error.what());
+    print_error(error.what());
     return error.kind() == wgrad::ErrorKind::kInput ? wgrad::cli::kBadInput : wgrad::cli::kFailed;
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr,
-               "error: memory: the system has none left; lower --batch-size or "
-               "--max-seq-len, or try --recompute block\n");
+    print_error(
+        "memory: the system has none left; lower --batch-size or --max-seq-len, or try --recompute "
+        "block");
     return wgrad::cli::kFailed;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "error: {}\n", error.what());
+    print_error(error.what());
     return wgrad::cli::kFailed;
   }
 }

@@ -44,16 +44,15 @@ class ByteReader {
     return c;
   }
 
-  // Appends the rest of the line, without its newline, to `out`, of which at most `limit` bytes
-  // are kept; false if there was more.
+  // Appends the rest of the line, without its newline, to `out`; false, and the rest is left,
+  // once that would be more than `limit` bytes.
   bool get_line(std::string& out, std::size_t limit) {
-    bool fits = true;
     while (begin_ < end_ || fill()) {
       const char* from = buffer_.data() + begin_;
       const auto* newline = static_cast<const char*>(std::memchr(from, '\n', end_ - begin_));
       const std::size_t n = newline == nullptr ? end_ - begin_ : newline - from;
-      fits = fits && n <= limit - out.size();
-      if (fits) out.append(from, n);
+      if (n > limit - out.size()) return false;
+      out.append(from, n);
       begin_ += n;
       column_ += n;
       if (newline != nullptr) {
@@ -61,7 +60,14 @@ class ByteReader {
         break;
       }
     }
-    return fits;
+    return true;
+  }
+
+  void skip_line() {
+    int c = 0;
+    do {
+      c = get();
+    } while (c != kEnd && c != '\n');
   }
 
   void skip_byte_order_mark() {
@@ -123,6 +129,7 @@ struct JsonLines::State {
   bool array = false;
   bool started = false;
   bool finished = false;
+  bool within_line = false;  // after a line that was too long: its rest comes next
   std::string text;
   std::size_t line = 1;
   std::size_t column = 1;
@@ -130,9 +137,13 @@ struct JsonLines::State {
 };
 
 bool JsonLines::State::next_line() {
+  if (std::exchange(within_line, false)) reader.skip_line();
   while (reader.peek() != kEnd) {
     begin_row();
-    if (!reader.get_line(text, max_row_bytes)) too_long();
+    if (!reader.get_line(text, max_row_bytes)) {
+      within_line = true;
+      too_long();
+    }
     if (!std::all_of(text.begin(), text.end(), is_space)) return true;
   }
   return false;

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -21,21 +22,33 @@ constexpr std::string_view kWeightsFile = "adapter_model.safetensors";
 constexpr std::string_view kConfigFile = "adapter_config.json";
 constexpr std::string_view kPrefix = "base_model.model.";
 
+/// PEFT spells all-linear out as every module's full name; what stands after the layer's number
+/// names the projection. read_weights() finds a layer that is left out.
+std::string without_layer(const std::string& name) {
+  constexpr std::string_view kLayers = "model.layers.";
+  if (!name.starts_with(kLayers)) return name;
+  const size_t end = name.find_first_not_of("0123456789", kLayers.size());
+  const bool numbered = end != std::string::npos && end > kLayers.size() && name[end] == '.';
+  return numbered ? name.substr(end + 1) : name;
+}
+
 std::vector<std::string> read_targets(ConfigReader& reader) {
   const json* value = reader.find("target_modules");
   if (value == nullptr) {
     throw input_error(reader.where(), "target_modules is missing", "a list of module names");
   }
   if (*value == "all-linear") return {"all-linear"};
-  std::vector<std::string> targets;
-  if (value->is_array()) {
-    for (const json& name : *value) {
-      if (name.is_string()) targets.push_back(name.get<std::string>());
-    }
-  }
-  if (!value->is_array() || targets.size() != value->size() || targets.empty()) {
+  const auto is_name = [](const json& name) { return name.is_string(); };
+  if (!value->is_array() || value->empty() || !std::all_of(value->begin(), value->end(), is_name)) {
     throw input_error(reader.where(), "target_modules is " + brief(*value),
                       "a list of module names, or \"all-linear\"");
+  }
+  std::vector<std::string> targets;
+  for (const json& name : *value) {
+    const std::string target = without_layer(name.get<std::string>());
+    if (std::find(targets.begin(), targets.end(), target) == targets.end()) {
+      targets.push_back(target);
+    }
   }
   return targets;
 }
@@ -179,6 +192,11 @@ void Adapter::read_weights(Context& ctx, const io::TensorSource& source) {
     if (view->shape != parameter.value.shape()) {
       throw input_error(view->where, fmt::format("the shape is {}", io::shape_text(view->shape)),
                         io::shape_text(parameter.value.shape()), kOtherModel);
+    }
+    if (view->type != io::FileType::kF32 && view->type != io::FileType::kF16 &&
+        view->type != io::FileType::kBF16) {
+      throw input_error(view->where, fmt::format("the type is {}", io::file_type_name(view->type)),
+                        "F32, F16 or BF16", "save the adapter again with PEFT");
     }
     values.resize(static_cast<size_t>(parameter.value.size()));
     source.read_f32(*view, 0, view->rows(), values);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 #include "io/atomic_file.h"
 #include "io/json.h"
@@ -80,6 +81,15 @@ int64_t step_of(const fs::path& folder) {
   if (!name.starts_with("step-") || name.size() < 6 || name.size() > 20) return -1;
   if (name.find_first_not_of("0123456789", 5) != std::string::npos) return -1;
   return std::stoll(name.substr(5));
+}
+
+int64_t count_in(const nlohmann::json& json, const char* field) {
+  constexpr int64_t kMost = int64_t{1} << 62;
+  const nlohmann::json& value = json.at(field);
+  if (!value.is_number_unsigned() || value.get<uint64_t>() > static_cast<uint64_t>(kMost)) {
+    throw std::out_of_range(fmt::format("{} is no whole number from 0 to {}", field, kMost));
+  }
+  return value.get<int64_t>();
 }
 
 /// Newest first.
@@ -159,11 +169,14 @@ RunState read_run_state(const fs::path& checkpoint) {
   const nlohmann::json json = io::read_json_file(path);
   RunState state;
   try {
-    state.step = json.at("step").get<int64_t>();
-    state.updates = json.at("updates").get<int64_t>();
-    state.total_tokens = json.at("total_tokens").get<int64_t>();
+    state.step = count_in(json, "step");
+    state.updates = count_in(json, "updates");
+    state.total_tokens = count_in(json, "total_tokens");
     state.seconds = json.at("seconds").get<double>();
-    state.metrics_bytes = json.at("metrics_bytes").get<uint64_t>();
+    state.metrics_bytes = static_cast<uint64_t>(count_in(json, "metrics_bytes"));
+    if (state.updates > state.step || state.step != step_of(checkpoint) || state.seconds < 0) {
+      throw std::out_of_range("step, updates or seconds are not those of this checkpoint");
+    }
     state.data_fingerprint =
         std::stoull(json.at("data_fingerprint").get<std::string>(), nullptr, 16);
     for (const auto& [name, value] : json.at("settings").items()) {

@@ -4,6 +4,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <cmath>
+#include <limits>
 
 #include "io/json.h"
 
@@ -48,13 +49,17 @@ void check(bool ok, std::string_view name, const std::string& seen, std::string_
   if (!ok) throw input_error(fmt::format("--{}", name), seen, expected, action);
 }
 
-void check_positive(std::string_view name, int64_t value) {
-  check(value > 0, name, fmt::format("{}", value), "expected a whole number above 0");
+/// Counts are bounded so that products of two of them fit into 64 bits.
+constexpr int64_t kMostCount = std::numeric_limits<int32_t>::max();
+
+void check_count(std::string_view name, int64_t value, int64_t least) {
+  check(value >= least && value <= kMostCount, name, fmt::format("{}", value),
+        fmt::format("expected a whole number from {} to {}", least, kMostCount));
 }
 
-void check_not_negative(std::string_view name, int64_t value) {
-  check(value >= 0, name, fmt::format("{}", value), "expected 0 or a whole number above it");
-}
+void check_positive(std::string_view name, int64_t value) { check_count(name, value, 1); }
+
+void check_not_negative(std::string_view name, int64_t value) { check_count(name, value, 0); }
 
 void check_range(std::string_view name, double value, double low, double high,
                  std::string_view expected) {
@@ -126,8 +131,9 @@ void validate(const TrainOptions& o) {
   }
   check_positive("batch-size", o.batch_size);
   check_positive("grad-accum", o.grad_accum);
-  check(o.max_seq_len >= 2, "max-seq-len", fmt::format("{}", o.max_seq_len),
-        "expected 2 or more: a token is predicted from those before it");
+  check(o.max_seq_len >= 2 && o.max_seq_len <= kMostCount, "max-seq-len",
+        fmt::format("{}", o.max_seq_len),
+        fmt::format("expected 2 (a token is predicted from those before it) to {}", kMostCount));
   check_not_negative("steps", o.steps);
   if (o.steps == 0) check_range("epochs", o.epochs, 1e-9, 1e9, "expected a number above 0");
   if (o.lr) check_range("lr", *o.lr, 0.0, 1e6, "expected a number from 0 up");
