@@ -135,6 +135,20 @@ TEST_F(AdapterTest, SavedAndLoadedIsTheSame) {
   EXPECT_EQ(config.at("task_type"), "CAUSAL_LM");
 }
 
+TEST_F(AdapterTest, ReadsAllLinearAsPeftSpellsItOut) {
+  place();
+  const json given = io::read_json_file(folder_.path() / "adapter_config.json")["target_modules"];
+  const auto names = given.get<std::vector<std::string>>();
+  json spelled_out = json::array();
+  for (int64_t layer = 0; layer < config_.layers; ++layer) {
+    for (const Projection p : match_targets(names)) spelled_out.push_back(module_name(layer, p));
+  }
+  place({{"target_modules", spelled_out}});
+  EXPECT_EQ(match_targets(load().lora().targets), match_targets(names));
+  EXPECT_THAT(refusal({{"target_modules", {"model.layers.q_proj"}}}),
+              HasSubstr("matches no layer"));
+}
+
 TEST_F(AdapterTest, WritesTheKeysAndShapesThatPeftWrites) {
   place();
   const Adapter golden = load();
