@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <system_error>
+#include <vector>
 
 #include "wgrad/error.h"
 
@@ -13,6 +14,9 @@ namespace wgrad::text {
 namespace {
 
 constexpr uintmax_t kLargest = uintmax_t{512} << 20;
+constexpr size_t kDeepest = 100;
+constexpr size_t kMostKeys = 16384;
+constexpr size_t kMostValues = 4000000;
 
 std::string place(std::string_view text, size_t byte) {
   const std::string_view before = text.substr(0, std::min(byte, text.size()));
@@ -22,7 +26,46 @@ std::string place(std::string_view text, size_t byte) {
   return fmt::format("line {}, column {}", line, std::max<size_t>(column, 1));
 }
 
+[[noreturn]] void refuse_structure(const std::filesystem::path& path, const std::string& seen) {
+  throw input_error(path.string(), seen, "expected a JSON file as transformers writes it",
+                    "download the file again");
+}
+
+/// Refuses nesting that later recursion could not follow, and objects whose ordered keys would take
+/// long to look up.
+void check_structure(std::string_view text, const std::filesystem::path& path) {
+  std::vector<size_t> keys_of_open;
+  size_t separators = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '{' || c == '[') {
+      keys_of_open.push_back(0);
+      if (keys_of_open.size() > kDeepest) {
+        refuse_structure(path, fmt::format("is nested deeper than {} levels", kDeepest));
+      }
+    } else if ((c == '}' || c == ']') && !keys_of_open.empty()) {
+      keys_of_open.pop_back();
+    } else if (c == ':' && !keys_of_open.empty() && ++keys_of_open.back() > kMostKeys) {
+      refuse_structure(path, fmt::format("has more than {} keys in one object", kMostKeys));
+    } else if (c == ',' && ++separators > kMostValues) {
+      refuse_structure(path, fmt::format("has more than {} values", kMostValues));
+    }
+  }
+}
+
 }  // namespace
+
+bool is_there(const std::filesystem::path& path) {
+  std::error_code error;
+  return std::filesystem::symlink_status(path, error).type() !=
+         std::filesystem::file_type::not_found;
+}
 
 std::string read_file(const std::filesystem::path& path) {
   std::error_code error;
@@ -47,6 +90,7 @@ std::string read_file(const std::filesystem::path& path) {
 
 nlohmann::ordered_json read_json_object(const std::filesystem::path& path) {
   const std::string text = read_file(path);
+  check_structure(text, path);
   nlohmann::ordered_json json;
   try {
     json = nlohmann::ordered_json::parse(text);

@@ -26,7 +26,7 @@ constexpr std::array kSpecialTokens = {"bos_token", "eos_token", "unk_token", "s
 
 /// An absent file is an empty object.
 ordered_json read_if_there(const fs::path& path) {
-  return fs::exists(path) ? read_json_object(path) : ordered_json::object();
+  return is_there(path) ? read_json_object(path) : ordered_json::object();
 }
 
 /// "<s>", {"content": "<s>", ...} or null.
@@ -115,10 +115,10 @@ TemplateSources templates_of(const fs::path& path, const ordered_json& value) {
 /// chat_template.jinja wins over tokenizer_config.json, and that over chat_template.json.
 TemplateSources find_templates(const fs::path& folder, const ordered_json& config) {
   const fs::path jinja = folder / "chat_template.jinja";
-  if (fs::exists(jinja)) {
+  if (is_there(jinja)) {
     const fs::path tools = folder / "additional_chat_templates" / "tool_use.jinja";
     TemplateSources sources{.usual = read_file(jinja), .with_tools = {}, .where = jinja};
-    if (fs::exists(tools)) sources.with_tools = read_file(tools);
+    if (is_there(tools)) sources.with_tools = read_file(tools);
     return sources;
   }
   if (const auto value = config.find("chat_template"); value != config.end()) {
@@ -202,7 +202,7 @@ bool TextAssets::is_stop(uint32_t id) const { return std::ranges::binary_search(
 
 TextAssets load_from_folder(const fs::path& folder) {
   const fs::path tokenizer = folder / "tokenizer.json";
-  if (!fs::exists(tokenizer)) {
+  if (!is_there(tokenizer)) {
     throw input_error(folder.string(), "there is no tokenizer.json", {},
                       "save one with transformers' AutoTokenizer.from_pretrained(MODEL)"
                       ".save_pretrained(FOLDER)");

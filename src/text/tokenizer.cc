@@ -12,6 +12,7 @@
 namespace wgrad::text {
 namespace {
 
+constexpr std::string_view kMend = "check the tokenizer: download its files again";
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
 std::vector<AddedToken> read_added_tokens(const wgrad_tokenizer* handle, std::string_view where) {
@@ -50,6 +51,7 @@ Tokenizer Tokenizer::from_json(std::string_view json, std::string_view where) {
                       "AutoTokenizer.save_pretrained");
   }
   Tokenizer tokenizer(handle);
+  tokenizer.where_ = where;
   tokenizer.added_tokens_ = read_added_tokens(handle, where);
   return tokenizer;
 }
@@ -67,7 +69,7 @@ Encoding Tokenizer::encode(std::string_view text, bool add_special_tokens) const
   wgrad_bytes error{};
   if (wgrad_tokenizer_encode(handle_.get(), bytes(text), text.size(), add_special_tokens, &ids,
                              &offsets, &error) != 0) {
-    throw input_error("tokenizer", "the text cannot be tokenized (" + take(error) + ")");
+    throw input_error(where_, "the text cannot be tokenized (" + take(error) + ")", {}, kMend);
   }
   Encoding encoding;
   encoding.ids.assign(ids.data, ids.data + ids.size);
@@ -85,7 +87,7 @@ std::string Tokenizer::decode(std::span<const uint32_t> ids, bool skip_special_t
   wgrad_bytes error{};
   if (wgrad_tokenizer_decode(handle_.get(), ids.data(), ids.size(), skip_special_tokens, &text,
                              &error) != 0) {
-    throw input_error("tokenizer", "the ids cannot be decoded (" + take(error) + ")");
+    throw input_error(where_, "the ids cannot be decoded (" + take(error) + ")", {}, kMend);
   }
   return take(text);
 }

@@ -71,6 +71,7 @@ class Tokenizer {
   explicit Tokenizer(wgrad_tokenizer* handle);
 
   std::unique_ptr<wgrad_tokenizer, Release> handle_;
+  std::string where_;
   std::vector<AddedToken> added_tokens_;
   std::optional<uint32_t> bos_id_;
   std::optional<uint32_t> eos_id_;
