@@ -33,8 +33,11 @@ std::shared_ptr<Storage> Context::Pool::take(int64_t bytes, std::string_view lab
     idle.erase(found);
   } else {
     check_limit(bytes, label);
-    int64_t above_peak = live_bytes + idle_bytes + bytes - peak_bytes;
-    if (above_peak > 0) release_idle(above_peak);
+    // A quarter beside what is in use at most, so that a step whose sizes do not fit each other's
+    // blocks does not make and drop them every time.
+    const int64_t most = std::max(most_live_bytes, live_bytes + bytes);
+    const int64_t above = live_bytes + idle_bytes + bytes - most - most / 4;
+    if (above > 0) release_idle(above);
     Block block = make(bytes, label);
     storage->bytes = bytes;
     storage->host = block.host;
@@ -43,6 +46,7 @@ std::shared_ptr<Storage> Context::Pool::take(int64_t bytes, std::string_view lab
   storage->context = &owner;
   storage->label = label;
   live_bytes += storage->bytes;
+  most_live_bytes = std::max(most_live_bytes, live_bytes);
   peak_bytes = std::max(peak_bytes, live_bytes + idle_bytes);
   auto use = by_label.try_emplace(std::string(prefix_of(label))).first;
   use->second.live += storage->bytes;
