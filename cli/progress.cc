@@ -61,7 +61,6 @@ void Progress::on_plan(const TrainPlan& plan) {
 }
 
 void Progress::on_step(const StepMetrics& m) {
-  if (first_loss_ < 0) first_loss_ = m.loss;
   const double interval = m.seconds - last_seconds_;
   if (interval > 0) {
     const double now = static_cast<double>(m.step - last_step_) / interval;

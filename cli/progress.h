@@ -19,7 +19,6 @@ class Progress : public TrainObserver {
   void on_warning(const std::string& text) override;
 
   const StepMetrics& last() const { return last_; }
-  double first_loss() const { return first_loss_; }
 
  private:
   void line(const std::string& text);    ///< a line that stays
@@ -29,7 +28,6 @@ class Progress : public TrainObserver {
   Colours colours_;
   bool status_shown_ = false;
   StepMetrics last_;
-  double first_loss_ = -1;
   double speed_ = 0;  ///< steps a second, smoothed
   double last_seconds_ = 0;
   int64_t last_step_ = 0;

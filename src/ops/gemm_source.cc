@@ -1,9 +1,8 @@
 #include "ops/gemm_source.h"
 
 #include <algorithm>
-#include <map>
-#include <mutex>
 
+#include "ops/generated_kernels.h"
 #include "ops/wgsl_writer.h"
 
 namespace wgrad::ops {
@@ -432,16 +431,7 @@ int GemmKernel::workgroup_bytes() const { return GemmWriter(*this).units() * 16;
 std::string gemm_source(const GemmKernel& kernel) { return GemmWriter(kernel).write(); }
 
 const gpu::KernelSpec& gemm_kernel_spec(const GemmKernel& kernel) {
-  static std::mutex mutex;
-  static std::map<GemmKernel, gpu::KernelSpec> specs;
-  const std::lock_guard lock(mutex);
-  auto [it, added] = specs.try_emplace(kernel);
-  if (added) {
-    it->second.source = "gemm_f16";
-    it->second.entry_point = "main";
-    it->second.generated_text = gemm_source(kernel);
-  }
-  return it->second;
+  return generated_kernel(kernel, "gemm_f16", gemm_source);
 }
 
 }  // namespace wgrad::ops

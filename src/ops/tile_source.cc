@@ -1,9 +1,8 @@
 #include "ops/tile_source.h"
 
 #include <algorithm>
-#include <map>
-#include <mutex>
 
+#include "ops/generated_kernels.h"
 #include "ops/wgsl_writer.h"
 
 namespace wgrad::ops {
@@ -325,16 +324,7 @@ class TileWriter {
 std::string tile_source(const TileKernel& kernel) { return TileWriter(kernel).write(); }
 
 const gpu::KernelSpec& tile_kernel_spec(const TileKernel& kernel) {
-  static std::mutex mutex;
-  static std::map<TileKernel, gpu::KernelSpec> specs;
-  const std::lock_guard lock(mutex);
-  auto [it, added] = specs.try_emplace(kernel);
-  if (added) {
-    it->second.source = "matmul_tile";
-    it->second.entry_point = "main";
-    it->second.generated_text = tile_source(kernel);
-  }
-  return it->second;
+  return generated_kernel(kernel, "matmul_tile", tile_source);
 }
 
 }  // namespace wgrad::ops
