@@ -1,5 +1,9 @@
 #include "cpu/elementwise.h"
 
+#include <algorithm>
+#include <bit>
+#include <vector>
+
 #include "cpu/instantiate.h"
 #include "cpu/parallel.h"
 
@@ -41,6 +45,21 @@ template <class T>
 void fill(T* y, T value, int64_t n) {
   parallel_blocks(n, kBlock, 1,
                   [&](int64_t begin, int64_t end) { std::fill(y + begin, y + end, value); });
+}
+
+float largest_magnitude(const float* x, int64_t n) {
+  // Magnitudes compare as their bits do, and NaN is above them all: integers make this a vector
+  // loop, which a maximum of floats is not.
+  std::vector<uint32_t> largest(static_cast<size_t>(ceil_div(n, kBlock)));
+  parallel_blocks(n, kBlock, 1, [&](int64_t begin, int64_t end) {
+    uint32_t most = 0;
+    for (int64_t i = begin; i < end; ++i) {
+      most = std::max(most, std::bit_cast<uint32_t>(x[i]) & 0x7fffffffu);
+    }
+    largest[static_cast<size_t>(begin / kBlock)] = most;
+  });
+  const auto most = std::max_element(largest.begin(), largest.end());
+  return most == largest.end() ? 0.0f : std::bit_cast<float>(*most);
 }
 
 #define WGRAD_INSTANTIATE(T)                                \

@@ -24,4 +24,7 @@ void scale(T* y, T factor, int64_t n);
 template <class T>
 void fill(T* y /* set */, T value, int64_t n);
 
+/// max |x[i]|, 0 for n = 0; NaN where there is one.
+float largest_magnitude(const float* x, int64_t n);
+
 }  // namespace wgrad::cpu

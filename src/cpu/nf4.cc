@@ -30,13 +30,6 @@ float largest_magnitude(const float* x, int64_t n) {
   return largest;
 }
 
-/// Halfway between neighbouring codes, in f32.
-std::array<float, 15> code_bounds() {
-  std::array<float, 15> bounds;
-  for (size_t i = 0; i < bounds.size(); ++i) bounds[i] = (kNf4Table[i] + kNf4Table[i + 1]) / 2.0f;
-  return bounds;
-}
-
 uint8_t code_of(float x, const std::array<float, 15>& bounds) {
   int code = 0;
   for (float bound : bounds) code += bound < x ? 1 : 0;
@@ -104,7 +97,7 @@ const std::array<float, 256>& nf4_dynamic_map() {
 }
 
 void quantise_nf4(const float* w, int64_t n, uint8_t* packed, float* absmax) {
-  const std::array<float, 15> bounds = code_bounds();
+  constexpr std::array<float, 15> bounds = nf4_code_bounds();
   parallel_for(nf4_blocks(n), 32 * kNf4Block, [&](int64_t block) {
     const int64_t begin = block * kNf4Block;
     const int64_t count = std::min(kNf4Block, n - begin);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "cpu/matmul.h"
@@ -33,6 +34,14 @@ inline constexpr std::array<float, 16> kNf4Table = {
     0.7229568362236023f,
     1.0f,
 };
+
+/// Halfway between neighbouring codes, in f32: the code of w / absmax is the number of bounds
+/// below.
+constexpr std::array<float, 15> nf4_code_bounds() {
+  std::array<float, 15> bounds{};
+  for (size_t i = 0; i < bounds.size(); ++i) bounds[i] = (kNf4Table[i] + kNf4Table[i + 1]) / 2.0f;
+  return bounds;
+}
 
 /// The signed dynamic 8-bit map: 256 ascending values that quantise absmax.
 const std::array<float, 256>& nf4_dynamic_map();

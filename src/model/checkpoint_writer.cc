@@ -10,6 +10,7 @@
 #include "io/half.h"
 #include "io/json.h"
 #include "io/safetensors.h"
+#include "model/read_rows.h"
 #include "wgrad/error.h"
 
 namespace wgrad::model {
@@ -52,7 +53,7 @@ void produce_changed(const io::TensorSource& source, const io::TensorView& tenso
   for (int64_t begin = 0; begin < tensor.rows(); begin += step) {
     const int64_t end = std::min(tensor.rows(), begin + step);
     rows.resize(static_cast<size_t>((end - begin) * tensor.row_size()));
-    source.read_f32(tensor, begin, end, rows);
+    read_rows(source, tensor, begin, end, rows);
     if (edits != nullptr) edits->apply(tensor, begin, end, rows);
     sink_rounded(type, rows, sink);
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "model/read_rows.h"
 #include "wgrad/error.h"
 
 namespace wgrad::model {
@@ -119,7 +120,7 @@ class Loader {
     }
     weight = ops::load_weight(ctx_, name, view.shape[0], view.shape[1], precision,
                               [&](int64_t begin, int64_t end, std::span<float> out) {
-                                source_.read_f32(view, begin, end, out);
+                                read_rows(source_, view, begin, end, out);
                               });
     source_.release(view);
   }
@@ -146,7 +147,7 @@ class Loader {
     for (int64_t begin = 0; begin < view.rows(); begin += step) {
       const int64_t end = std::min(view.rows(), begin + step);
       chunk.resize(static_cast<size_t>((end - begin) * row));
-      source_.read_f32(view, begin, end, chunk);
+      read_rows(source_, view, begin, end, chunk);
       ctx_.upload<float>(to.flat(begin * row, (end - begin) * row), chunk);
     }
     source_.release(view);

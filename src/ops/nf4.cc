@@ -1,5 +1,7 @@
 #include "ops/nf4.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -52,6 +54,9 @@ cpu::Nf4View view(const Weight& w) {
   return v;
 }
 
+/// Words of eight codes.
+int64_t nf4_words(int64_t n) { return ceil_div(n, 8); }
+
 /// The power of two that brings magnitudes up to `largest` into [2^14, 2^15) by division.
 float f16_divisor(float largest) {
   if (!(largest > 0.0f)) return 1.0f;
@@ -59,6 +64,41 @@ float f16_divisor(float largest) {
 }
 
 }  // namespace
+
+void nf4_quantise(Context& ctx, const Tensor& x, const Tensor& packed, const Tensor& absmax) {
+  expect_elements("nf4_quantise", "absmax", absmax, DType::kF32, cpu::nf4_blocks(x.size()));
+  expect_elements("nf4_quantise", "packed", packed, DType::kU8, nf4_words(x.size()) * 4);
+  if (ctx.kind() == DeviceKind::kCpu) {
+    uint8_t* codes = packed.data<uint8_t>();
+    std::fill(codes + cpu::nf4_packed_bytes(x.size()), codes + packed.size(), uint8_t{0});
+    cpu::quantise_nf4(x.data<float>(), x.size(), codes, absmax.data<float>());
+    return;
+  }
+  if (ctx.modelled() == DeviceKind::kCpu) return;
+  struct Params {
+    uint32_t count, x_offset, absmax_offset, codes_offset;
+  };
+  static const gpu::KernelSpec kSpec = [] {
+    std::string bounds;
+    for (float v : cpu::nf4_code_bounds()) bounds += fmt::format("{:.9g}f, ", v);
+    gpu::KernelSpec spec{"nf4_quantise", "quantise", {}, {}, {}};
+    spec.prelude = fmt::format("const kBounds = array<f32, 15>({});\n", bounds);
+    return spec;
+  }();
+  // Parts of 512 elements are whole blocks and start at multiples of 256 bytes of the codes.
+  constexpr int64_t kPart = 512;
+  for_row_parts(
+      ctx, "nf4_quantise", ceil_div(x.size(), kPart), kPart * 4, [&](int64_t begin, int64_t end) {
+        const int64_t first = begin * kPart;
+        const int64_t count = std::min(x.size(), end * kPart) - first;
+        const Window from = window(x.flat(first, count));
+        const Window to = window(packed.flat(first / 2, nf4_words(count) * 4));
+        const Window scales = window(absmax.flat(first / cpu::kNf4Block, cpu::nf4_blocks(count)));
+        const Params p{static_cast<uint32_t>(count), from.offset, scales.offset, to.offset / 4};
+        launch(ctx, kSpec, {in(from.tensor), out(to.tensor), out(scales.tensor)}, p,
+               invocations(nf4_words(count)));
+      });
+}
 
 Weight load_nf4_weight(Context& ctx, std::string name, int64_t out_features, int64_t in_features,
                        const RowReader& read_rows) {
@@ -70,26 +110,32 @@ Weight load_nf4_weight(Context& ctx, std::string name, int64_t out_features, int
   const int64_t n = out_features * in_features;
   const int64_t blocks = cpu::nf4_blocks(n), nested = cpu::nf4_nested_blocks(n);
   const std::string label = "weights/" + w.name;
-  // Uploads are whole words.
-  w.data = ctx.allocate({ceil_div(cpu::nf4_packed_bytes(n), 4) * 4}, DType::kU8, label);
+  w.data = ctx.allocate({nf4_words(n) * 4}, DType::kU8, label);
   w.absmax_codes = ctx.allocate({ceil_div(blocks, 4) * 4}, DType::kU8, label);
   w.absmax_scales = ctx.allocate({256 + nested}, DType::kF32, label);
-  if (ctx.kind() == DeviceKind::kPlan) return w;
 
   // Groups of 512 rows are whole blocks of 64 and start at multiples of 256 packed bytes.
   constexpr int64_t kRows = 512;
-  std::vector<float> absmax(static_cast<size_t>(blocks));
+  const Tensor staging =
+      ctx.allocate({std::min(kRows, out_features), in_features}, DType::kF32, "scratch/load");
+  const Tensor device_absmax = ctx.allocate({blocks}, DType::kF32, "scratch/absmax");
   std::vector<float> rows;
-  std::vector<uint8_t> packed;
   for (int64_t begin = 0; begin < out_features; begin += kRows) {
     const int64_t end = std::min(out_features, begin + kRows), count = (end - begin) * in_features;
-    rows.resize(static_cast<size_t>(count));
-    packed.assign(static_cast<size_t>(ceil_div(cpu::nf4_packed_bytes(count), 4) * 4), 0);
-    read_rows(begin, end, rows);
-    cpu::quantise_nf4(rows.data(), count, packed.data(), absmax.data() + begin * in_features / 64);
-    ctx.upload(w.data.flat(begin * in_features / 2, static_cast<int64_t>(packed.size())),
-               std::span<const uint8_t>(packed));
+    const Tensor x = staging.rows(0, end - begin);
+    if (ctx.kind() == DeviceKind::kCpu) {
+      read_rows(begin, end, std::span(x.data<float>(), static_cast<size_t>(count)));
+    } else if (ctx.kind() == DeviceKind::kGpu) {
+      rows.resize(static_cast<size_t>(count));
+      read_rows(begin, end, rows);
+      ctx.upload(x, std::span<const float>(rows));
+    }
+    nf4_quantise(ctx, x, w.data.flat(begin * in_features / 2, nf4_words(count) * 4),
+                 device_absmax.flat(begin * in_features / 64, cpu::nf4_blocks(count)));
   }
+  if (ctx.kind() == DeviceKind::kPlan) return w;
+
+  const std::vector<float> absmax = ctx.read<float>(device_absmax);
   std::vector<uint8_t> codes(static_cast<size_t>(w.absmax_codes.size()));
   std::vector<float> scales(cpu::nf4_dynamic_map().begin(), cpu::nf4_dynamic_map().end());
   scales.resize(static_cast<size_t>(256 + nested));

@@ -6,6 +6,11 @@
 
 namespace wgrad::ops {
 
+/// x, f32 [n], as NF4: packed u8 [ceil(n / 8) * 4] (beyond the n codes: zero) and absmax f32
+/// [ceil(n / 64)]. A part of a weight is whole blocks of 64 unless it is the last. Equal to
+/// cpu::quantise_nf4 where absmax is zero or within 2^-126 and 2^126.
+void nf4_quantise(Context& ctx, const Tensor& x, const Tensor& packed, const Tensor& absmax);
+
 /// Quantises rows as they come: NF4 codes packed as bitsandbytes does, absmax double-quantised.
 Weight load_nf4_weight(Context& ctx, std::string name, int64_t out_features, int64_t in_features,
                        const RowReader& read_rows);

@@ -15,5 +15,6 @@ void add_optimizer_cases(const Context& ctx, VerifyLevel level, std::vector<Veri
 void add_matmul_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
 void add_attention_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
 void add_linear_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
+void add_quantise_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
 
 }  // namespace wgrad::ops

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <vector>
 
+#include "cpu/elementwise.h"
 #include "ops/elementwise.h"
 #include "ops/f16_blocks.h"
 #include "ops/f16_operand.h"
@@ -112,8 +113,7 @@ class F16Loader {
 
  private:
   void adapt(std::span<const float> rows, int64_t done) {
-    float largest = 0.0f;
-    for (float v : rows) largest = std::max(largest, std::abs(v));
+    const float largest = cpu::largest_magnitude(rows.data(), static_cast<int64_t>(rows.size()));
     if (largest == 0.0f) return;
     const int exponent = std::clamp(std::isfinite(largest) ? std::ilogb(largest) : 127, -112, 127);
     if (known_ && exponent + power_ <= 14) return;

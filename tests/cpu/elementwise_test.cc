@@ -1,5 +1,8 @@
 #include "cpu/elementwise.h"
 
+#include <cmath>
+#include <limits>
+
 #include "cpu/bias.h"
 #include "cpu/embedding.h"
 #include "testing.h"
@@ -29,6 +32,21 @@ TEST(Elementwise, EqualsItsDefinitions) {
       ASSERT_EQ(more[i], y0[i] + 0.5f * x[i]);
       ASSERT_EQ(scaled[i], -2.0f * y0[i]);
       ASSERT_EQ(filled[i], 3.0f);
+    }
+  }
+}
+
+TEST(LargestMagnitude, SeesEveryPlaceEitherSignAndNan) {
+  EXPECT_EQ(largest_magnitude(nullptr, 0), 0.0f);
+  for (int64_t n : {1, 7, 8192, 20001}) {
+    for (int64_t at : {int64_t{0}, n / 2, n - 1}) {
+      std::vector<float> x = converted<float>(random_values(n, 1));
+      x[static_cast<size_t>(at)] = -2e38f;
+      EXPECT_EQ(largest_magnitude(x.data(), n), 2e38f);
+      x[static_cast<size_t>(at)] = std::numeric_limits<float>::infinity();
+      EXPECT_EQ(largest_magnitude(x.data(), n), std::numeric_limits<float>::infinity());
+      x[static_cast<size_t>(at)] = -std::numeric_limits<float>::quiet_NaN();
+      EXPECT_TRUE(std::isnan(largest_magnitude(x.data(), n)));
     }
   }
 }

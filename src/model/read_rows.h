@@ -1,0 +1,15 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "io/checkpoint_source.h"
+
+namespace wgrad::model {
+
+/// Rows [begin, end) as f32, converted on all threads; `out` holds (end - begin) * row_size()
+/// values. Throws what the source throws.
+void read_rows(const io::TensorSource& source, const io::TensorView& tensor, int64_t begin,
+               int64_t end, std::span<float> out);
+
+}  // namespace wgrad::model
