@@ -70,11 +70,11 @@ void Progress::on_step(const StepMetrics& m) {
   last_step_ = m.step;
   last_ = m;
   const double left = speed_ > 0 ? static_cast<double>(m.total_steps - m.step) / speed_ : 0;
-  status(
-      fmt::format("step {}/{}  loss {:.4f}  lr {:.2e}  grad_norm {:.3f}  {:.0f} tokens/s  {}  "
-                  "{} left",
-                  m.step, m.total_steps, m.loss, m.lr, m.grad_norm, m.tokens_per_second,
-                  format_bytes(m.peak_memory_bytes), format_seconds(left)));
+  status(fmt::format(
+      "step {}/{}  loss {}  lr {:.2e}  grad_norm {}  {:.0f} tokens/s  {}  "
+      "{} left",
+      m.step, m.total_steps, format_value(m.loss, 4), m.lr, format_value(m.grad_norm, 3),
+      m.tokens_per_second, format_bytes(m.peak_memory_bytes), format_seconds(left)));
   if (m.step == m.total_steps && status_shown_) {
     fmt::print(stderr, "\n");
     status_shown_ = false;
@@ -82,7 +82,8 @@ void Progress::on_step(const StepMetrics& m) {
 }
 
 void Progress::on_eval(const EvalMetrics& m) {
-  line(fmt::format("step {}  eval_loss {:.4f} over {} tokens", m.step, m.loss, m.tokens));
+  line(fmt::format("step {}  eval_loss {} over {} tokens", m.step, format_value(m.loss, 4),
+                   m.tokens));
 }
 
 void Progress::on_checkpoint(const std::string& folder) {

@@ -44,4 +44,8 @@ std::string format_count(double count) {
   return fmt::format("{:.0f}", count);
 }
 
+std::string format_value(double value, int decimals) {
+  return std::isfinite(value) ? fmt::format("{:.{}f}", value, decimals) : "non-finite";
+}
+
 }  // namespace wgrad::cli

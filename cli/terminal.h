@@ -30,5 +30,7 @@ class Colours {
 std::string format_bytes(int64_t bytes);     ///< "1.24 GB"
 std::string format_seconds(double seconds);  ///< "1:02:03", "4:05"
 std::string format_count(double count);      ///< "135M", "1.2k"
+/// With so many decimals, or "non-finite".
+std::string format_value(double value, int decimals);
 
 }  // namespace wgrad::cli

@@ -105,8 +105,8 @@ int train(const Options& options) {
     fmt::print("{}\n", json.dump());
   } else if (finished) {
     const StepMetrics& last = progress.last();
-    fmt::print(stderr, "done: {} steps, {} tokens in {}; loss {:.4f}; written to {}\n",
-               result.steps, last.total_tokens, format_seconds(last.seconds), result.final_loss,
+    fmt::print(stderr, "done: {} steps, {} tokens in {}; loss {}; written to {}\n", result.steps,
+               last.total_tokens, format_seconds(last.seconds), format_value(result.final_loss, 4),
                options.train.out);
   } else {
     fmt::print(stderr, "stopped after step {}; go on with the same command and --resume\n",

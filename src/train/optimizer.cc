@@ -1,6 +1,7 @@
 #include "train/optimizer.h"
 
 #include <cmath>
+#include <limits>
 
 namespace wgrad::train {
 
@@ -35,7 +36,9 @@ void Optimizer::step(double learning_rate, int64_t updates, const Tensor& loss_s
 
 Optimizer::Outcome Optimizer::outcome() {
   const std::vector<float> state = ctx_.read<float>(state_);
-  return {state[0], state[3], ctx_.kind() == DeviceKind::kPlan || state[2] != 0.0f};
+  const bool finite = ctx_.kind() == DeviceKind::kPlan || state[2] != 0.0f;
+  // In place of a norm that is not finite the device leaves a number.
+  return {finite ? state[0] : std::numeric_limits<float>::quiet_NaN(), state[3], finite};
 }
 
 }  // namespace wgrad::train

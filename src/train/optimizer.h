@@ -28,7 +28,7 @@ class Optimizer {
   void step(double learning_rate, int64_t updates, const Tensor& loss_sum);
 
   struct Outcome {
-    float grad_norm = 0;
+    float grad_norm = 0;  ///< NaN where the step is not finite
     float loss_sum = 0;
     bool finite = true;
   };

@@ -65,6 +65,31 @@ TEST(NonFiniteStep, IsSkippedAndSaid) {
   EXPECT_TRUE(read_lines(fs::path(o.out) / "metrics.jsonl")[1].at("loss").is_null());
 }
 
+TEST(NonFiniteStep, HasNoGradientNormInMetrics) {
+  const TemporaryFolder folder;
+  const TrainOptions o = poisoned_run(folder, 2, {0});
+  Record record;
+  run_training(o, record, nullptr);
+  const auto lines = read_lines(fs::path(o.out) / "metrics.jsonl");
+  EXPECT_TRUE(lines[0].at("grad_norm").is_null());
+  EXPECT_TRUE(lines[1].at("grad_norm").is_number());
+}
+
+TEST(NonFiniteStep, OfEveryStepFailsTheRun) {
+  const TemporaryFolder folder;
+  TrainOptions o = poisoned_run(folder, 2, {0, 1});
+  for (const bool resume : {false, true}) {  // again, so of the checkpoint at its end too
+    o.save_every = 1;
+    o.resume = resume;
+    Record record;
+    const Error error = error_of([&] { run_training(o, record, nullptr); });
+    EXPECT_EQ(error.kind(), ErrorKind::kRuntime);
+    EXPECT_NE(std::string(error.what()).find("nothing was trained"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("--lr"), std::string::npos) << error.what();
+    EXPECT_FALSE(fs::exists(fs::path(o.out) / "adapter_model.safetensors"));
+  }
+}
+
 TEST(NonFiniteStep, ThreeInARowStopTheRun) {
   const TemporaryFolder folder;
   TrainOptions o = poisoned_run(folder, 8, {2, 3, 4});
