@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 
 #include "io/atomic_file.h"
+#include "io/folder_lock.h"
 #include "io/json.h"
 #include "model/merge.h"
 #include "train/checkpoint.h"
@@ -22,6 +24,8 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kMostSkippedInARow = 3;
+constexpr std::string_view kAgainstNonFinite =
+    "lower --lr, try --dtype f32, and look at the data of these steps";
 constexpr size_t kMostMetricsBytes = size_t{1} << 30;
 /// A training step reaches about this share of the rate of one large product.
 constexpr double kStepEfficiency = 0.5;
@@ -60,7 +64,6 @@ void make_folder(const fs::path& out) {
     throw runtime_failure(out.string(), "could not be made: " + error.message(), {},
                           "give an --out that you may write to");
   }
-  io::remove_abandoned(out);
 }
 
 /// The training loop and the state that a checkpoint carries.
@@ -112,6 +115,7 @@ class Run {
       }
       if (o.save_every > 0 && state_.step % o.save_every == 0) save();
     }
+    check_trained();
     if (saved_step_ != state_.step) save();
     if (setup_.options.report) write_report();
     if (state_.step < setup_.total_steps) return {TrainEnd::kStopped, state_.step, last_loss_};
@@ -141,16 +145,25 @@ class Run {
       return;
     }
     ++skipped_in_a_row_;
-    const std::string seen = fmt::format("loss {} and gradient norm {} are not both finite",
-                                         outcome.loss, outcome.grad_norm);
+    const std::string seen =
+        std::isfinite(outcome.loss)
+            ? fmt::format("loss {:.4f}, but its gradient is not finite", outcome.loss)
+            : fmt::format("loss {} is not finite", outcome.loss);
     if (skipped_in_a_row_ == kMostSkippedInARow) {
       throw runtime_failure(fmt::format("step {}", state_.step),
                             fmt::format("{}, for the {}rd step in a row", seen, kMostSkippedInARow),
                             "training cannot go on",
-                            "lower --lr, try --dtype f32, and look at the data of these steps; the "
-                            "last checkpoint is intact");
+                            fmt::format("{}; the last checkpoint is intact", kAgainstNonFinite));
     }
     observer_.on_warning(fmt::format("step {}: {}; the step is skipped", state_.step, seen));
+  }
+
+  /// A run that ends without one finite step has trained nothing.
+  void check_trained() const {
+    if (state_.updates > 0 || state_.step < setup_.total_steps) return;
+    throw runtime_failure(fmt::format("step {}", state_.step),
+                          "no step of this run had a finite loss and gradient",
+                          "nothing was trained and no result is written", kAgainstNonFinite);
   }
 
   void log(const Trainer::Outcome& outcome, double lr) {
@@ -236,6 +249,10 @@ TrainResult run_training(const TrainOptions& options, TrainObserver& observer,
   train::RunSetup setup = train::prepare(options, observer);
   observer.on_plan(train::make_plan(setup));
   train::make_folder(setup.options.out);
+  const io::FolderLock lock(setup.options.out);
+  // Another run may have come and gone since the first look.
+  train::check_folder(options.out, options.resume);
+  io::remove_abandoned(setup.options.out);
   train::Run run(setup, observer);
   if (setup.options.resume) run.resume();
   io::write_file_atomically(std::filesystem::path(setup.options.out) / "run.yaml",

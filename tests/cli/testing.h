@@ -38,6 +38,7 @@ class Child {
   Child& operator=(const Child&) = delete;
   ~Child();
 
+  pid_t pid() const { return pid_; }
   void signal(int number) const;
   bool ended();
   Outcome wait();
