@@ -6,6 +6,7 @@
 #include <CLI/Option.hpp>
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "io/json.h"
 #include "wgrad/error.h"
@@ -101,15 +102,21 @@ std::vector<std::string> expand_config(const CLI::App& program,
   const std::vector<const CLI::App*> named = program.get_subcommands(
       [&](const CLI::App* command) { return command->get_name() == arguments[0]; });
   if (named.empty()) return arguments;
+  std::optional<std::string> path;
   for (size_t i = 1; i < arguments.size(); ++i) {
-    std::string path;
-    if (arguments[i] == "--config" && i + 1 < arguments.size()) path = arguments[i + 1];
-    if (arguments[i].starts_with("--config=")) path = arguments[i].substr(9);
-    if (path.empty()) continue;
-    const std::vector<std::string> more = arguments_from(path, *named[0]);
-    arguments.insert(arguments.begin() + 1, more.begin(), more.end());
-    break;
+    std::optional<std::string> found;
+    if (arguments[i] == "--config" && i + 1 < arguments.size()) found = arguments[i + 1];
+    if (arguments[i].starts_with("--config=")) found = arguments[i].substr(9);
+    if (!found) continue;
+    if (path || found->empty()) {
+      throw input_error("--config", path ? "given twice" : "names no file",
+                        "expected one YAML file of options", "give its path");
+    }
+    path = found;
   }
+  if (!path) return arguments;
+  const std::vector<std::string> more = arguments_from(*path, *named[0]);
+  arguments.insert(arguments.begin() + 1, more.begin(), more.end());
   return arguments;
 }
 

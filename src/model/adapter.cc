@@ -47,6 +47,19 @@ void check_settings(const LoraConfig& lora) {
   }
 }
 
+/// A larger rank than a layer's smaller side adds nothing that this layer can learn.
+void check_rank(const ModelConfig& config, const LoraConfig& lora) {
+  for (const Projection p : match_targets(lora.targets)) {
+    const int64_t most = std::min(config.in_features(p), config.out_features(p));
+    if (lora.rank <= most) continue;
+    throw input_error(
+        "rank", fmt::format("{}", lora.rank),
+        fmt::format("at most {}, the smaller side of {} ({} x {})", most, projection_name(p),
+                    config.out_features(p), config.in_features(p)),
+        "lower --rank, or leave the layer out of --targets");
+  }
+}
+
 }  // namespace
 
 float LoraConfig::scale() const {
@@ -76,35 +89,34 @@ std::vector<Projection> match_targets(const std::vector<std::string>& targets) {
   return found;
 }
 
-Adapter::Adapter(Context& ctx, const ModelConfig& config, LoraConfig lora, std::string_view where)
-    : lora_(std::move(lora)), layers_(config.layers) {
-  check_settings(lora_);
-  slot_.fill(-1);
-  std::vector<Projection> adapted = match_targets(lora_.targets);
-  for (const Projection p : adapted) {
-    const int64_t most = std::min(config.in_features(p), config.out_features(p));
-    if (lora_.rank > most) {
-      throw input_error(
-          where, fmt::format("rank {}", lora_.rank),
-          fmt::format("at most {}, the smaller side of {} ({} x {})", most, projection_name(p),
-                      config.out_features(p), config.in_features(p)));
-    }
-    slot_[static_cast<size_t>(p)] = adapted_++;
-  }
+std::vector<Parameters::Spec> Adapter::matrices(const ModelConfig& config, const LoraConfig& lora) {
+  check_settings(lora);
+  const std::vector<Projection> adapted = match_targets(lora.targets);
   std::vector<Parameters::Spec> specs;
-  for (int64_t layer = 0; layer < layers_; ++layer) {
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
     for (const Projection p : adapted) {
       const std::string module = module_name(layer, p);
-      specs.push_back({module + ".lora_A.weight", {lora_.rank, config.in_features(p)}});
-      specs.push_back({module + ".lora_B.weight", {config.out_features(p), lora_.rank}});
+      specs.push_back({module + ".lora_A.weight", {lora.rank, config.in_features(p)}});
+      specs.push_back({module + ".lora_B.weight", {config.out_features(p), lora.rank}});
     }
   }
-  parameters_ = Parameters(ctx, specs, "adapter");
+  return specs;
+}
+
+Adapter::Adapter(Context& ctx, const ModelConfig& config, LoraConfig lora)
+    : lora_(std::move(lora)),
+      layers_(config.layers),
+      parameters_(ctx, matrices(config, lora_), "adapter") {
+  slot_.fill(-1);
+  for (const Projection p : match_targets(lora_.targets)) {
+    slot_[static_cast<size_t>(p)] = adapted_++;
+  }
 }
 
 Adapter Adapter::create(Context& ctx, const ModelConfig& config, const LoraConfig& lora,
                         uint64_t seed) {
-  Adapter adapter(ctx, config, lora, "rank");
+  check_rank(config, lora);
+  Adapter adapter(ctx, config, lora);
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     for (const Projection p : kProjections) {
       const LoraPair pair = adapter.pair(layer, p);

@@ -41,7 +41,7 @@ class Adapter {
   static Adapter create(Context& ctx, const ModelConfig& config, const LoraConfig& lora,
                         uint64_t seed);
   /// Reads a PEFT folder. Missing, unexpected and misshapen tensors and settings that are not
-  /// built here are input errors.
+  /// built here are input errors. The rank is the file's, whatever the size of the layers.
   static Adapter load(Context& ctx, const ModelConfig& config, const std::filesystem::path& folder);
 
   Adapter(Adapter&&) = default;
@@ -50,8 +50,6 @@ class Adapter {
   /// Writes adapter_model.safetensors and adapter_config.json into an existing folder.
   void save(Context& ctx, const std::filesystem::path& folder,
             const std::string& base_model_name) const;
-  /// Replaces the matrices by those of a file in PEFT's layout.
-  void read_weights(Context& ctx, const io::TensorSource& source);
 
   const LoraConfig& lora() const { return lora_; }
   float scale() const { return lora_.scale(); }
@@ -61,8 +59,9 @@ class Adapter {
   bool adapts(Projection projection) const;
 
  private:
-  /// All matrices zero; `where` stands before an error about the rank.
-  Adapter(Context& ctx, const ModelConfig& config, LoraConfig lora, std::string_view where);
+  /// All matrices zero.
+  Adapter(Context& ctx, const ModelConfig& config, LoraConfig lora);
+  static std::vector<Parameters::Spec> matrices(const ModelConfig& config, const LoraConfig& lora);
 
   LoraConfig lora_;
   int64_t layers_ = 0;

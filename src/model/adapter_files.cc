@@ -23,7 +23,7 @@ constexpr std::string_view kConfigFile = "adapter_config.json";
 constexpr std::string_view kPrefix = "base_model.model.";
 
 /// PEFT spells all-linear out as every module's full name; what stands after the layer's number
-/// names the projection. read_weights() finds a layer that is left out.
+/// names the projection. load() finds a layer that is left out.
 std::string without_layer(const std::string& name) {
   constexpr std::string_view kLayers = "model.layers.";
   if (!name.starts_with(kLayers)) return name;
@@ -132,6 +132,36 @@ json config_json(const LoraConfig& lora, const std::string& base_model_name) {
           {"use_rslora", lora.rslora}};
 }
 
+/// That the file has these tensors, and no others.
+void check_tensors(const io::TensorSource& source, const std::vector<Parameters::Spec>& specs) {
+  constexpr std::string_view kOtherModel =
+      "use the adapter with the model that it was trained on, and its own adapter_config.json";
+  std::set<std::string> expected;
+  for (const Parameters::Spec& spec : specs) expected.insert(std::string(kPrefix) + spec.name);
+  for (const std::string& name : source.names()) {
+    if (expected.contains(name)) continue;
+    throw input_error(source.where(), fmt::format("unexpected tensor {}", name),
+                      "the matrices of the model's adapted layers", kOtherModel);
+  }
+  for (const Parameters::Spec& spec : specs) {
+    const std::string name = std::string(kPrefix) + spec.name;
+    const io::TensorView* view = source.find(name);
+    if (view == nullptr) {
+      throw input_error(source.where(), fmt::format("tensor {} is missing", name),
+                        "the matrices of all adapted layers of the model", kOtherModel);
+    }
+    if (view->shape != spec.shape) {
+      throw input_error(view->where, fmt::format("the shape is {}", io::shape_text(view->shape)),
+                        io::shape_text(spec.shape), kOtherModel);
+    }
+    if (view->type != io::FileType::kF32 && view->type != io::FileType::kF16 &&
+        view->type != io::FileType::kBF16) {
+      throw input_error(view->where, fmt::format("the type is {}", io::file_type_name(view->type)),
+                        "F32, F16 or BF16", "save the adapter again with PEFT");
+    }
+  }
+}
+
 }  // namespace
 
 LoraConfig read_lora_config(const std::filesystem::path& folder) {
@@ -164,44 +194,18 @@ Adapter Adapter::load(Context& ctx, const ModelConfig& config,
     throw input_error(folder.string(), "no such folder", "an adapter's folder as PEFT writes it");
   }
   const LoraConfig lora = read_lora_config(folder);
-  Adapter adapter(ctx, config, lora, (folder / kConfigFile).string());
-  adapter.read_weights(ctx, *io::open_safetensors(folder / kWeightsFile));
-  return adapter;
-}
-
-void Adapter::read_weights(Context& ctx, const io::TensorSource& source) {
-  std::set<std::string> expected;
-  for (const Parameter& parameter : parameters_.parameters()) {
-    expected.insert(std::string(kPrefix) + parameter.name);
-  }
-  constexpr std::string_view kOtherModel =
-      "use the adapter with the model that it was trained on, and its own adapter_config.json";
-  for (const std::string& name : source.names()) {
-    if (expected.contains(name)) continue;
-    throw input_error(source.where(), fmt::format("unexpected tensor {}", name),
-                      "the matrices of the model's adapted layers", kOtherModel);
-  }
+  const auto source = io::open_safetensors(folder / kWeightsFile);
+  // Before anything is allocated: only a rank that the file has can be trusted.
+  check_tensors(*source, matrices(config, lora));
+  Adapter adapter(ctx, config, lora);
   std::vector<float> values;
-  for (const Parameter& parameter : parameters_.parameters()) {
-    const std::string name = std::string(kPrefix) + parameter.name;
-    const io::TensorView* view = source.find(name);
-    if (view == nullptr) {
-      throw input_error(source.where(), fmt::format("tensor {} is missing", name),
-                        "the matrices of all adapted layers of the model", kOtherModel);
-    }
-    if (view->shape != parameter.value.shape()) {
-      throw input_error(view->where, fmt::format("the shape is {}", io::shape_text(view->shape)),
-                        io::shape_text(parameter.value.shape()), kOtherModel);
-    }
-    if (view->type != io::FileType::kF32 && view->type != io::FileType::kF16 &&
-        view->type != io::FileType::kBF16) {
-      throw input_error(view->where, fmt::format("the type is {}", io::file_type_name(view->type)),
-                        "F32, F16 or BF16", "save the adapter again with PEFT");
-    }
+  for (const Parameter& parameter : adapter.parameters_.parameters()) {
+    const io::TensorView& view = *source->find(std::string(kPrefix) + parameter.name);
     values.resize(static_cast<size_t>(parameter.value.size()));
-    source.read_f32(*view, 0, view->rows(), values);
+    source->read_f32(view, 0, view.rows(), values);
     ctx.upload<float>(parameter.value, values);
   }
+  return adapter;
 }
 
 void Adapter::save(Context& ctx, const std::filesystem::path& folder,

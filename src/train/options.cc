@@ -61,10 +61,9 @@ void check_positive(std::string_view name, int64_t value) { check_count(name, va
 
 void check_not_negative(std::string_view name, int64_t value) { check_count(name, value, 0); }
 
-void check_range(std::string_view name, double value, double low, double high,
-                 std::string_view expected) {
+void check_range(std::string_view name, double value, double low, double high) {
   check(std::isfinite(value) && value >= low && value <= high, name, fmt::format("{}", value),
-        expected);
+        fmt::format("expected a number from {} to {}", low, high));
 }
 
 /// Every text goes into run.yaml and JSON files.
@@ -120,8 +119,8 @@ void validate(const TrainOptions& o) {
   check(!o.out.empty(), "out", "not given", "expected the folder to write to", "give --out");
   if (o.method != Method::kFull) {
     check_positive("rank", o.rank);
-    check_range("alpha", o.alpha, 1e-30, 1e30, "expected a number above 0");
-    check_range("dropout", o.dropout, 0.0, 0.999, "expected a share from 0 to below 1");
+    check_range("alpha", o.alpha, 1e-30, 1e30);
+    check_range("dropout", o.dropout, 0.0, 0.999);
     check(!o.targets.empty(), "targets", "empty", "expected all-linear or names of modules");
   } else {
     check(o.init_adapter.empty(), "init-adapter", o.init_adapter,
@@ -135,15 +134,15 @@ void validate(const TrainOptions& o) {
         fmt::format("{}", o.max_seq_len),
         fmt::format("expected 2 (a token is predicted from those before it) to {}", kMostCount));
   check_not_negative("steps", o.steps);
-  if (o.steps == 0) check_range("epochs", o.epochs, 1e-9, 1e9, "expected a number above 0");
-  if (o.lr) check_range("lr", *o.lr, 0.0, 1e6, "expected a number from 0 up");
+  if (o.steps == 0) check_range("epochs", o.epochs, 1e-9, 1e9);
+  if (o.lr) check_range("lr", *o.lr, 0.0, 1e6);
   if (o.warmup_steps) check_not_negative("warmup-steps", *o.warmup_steps);
-  check_range("warmup-ratio", o.warmup_ratio, 0.0, 1.0, "expected a share from 0 to 1");
-  check_range("weight-decay", o.weight_decay, 0.0, 1e6, "expected a number from 0 up");
-  check_range("beta1", o.beta1, 0.0, 0.9999999, "expected a number from 0 to below 1");
-  check_range("beta2", o.beta2, 0.0, 0.9999999, "expected a number from 0 to below 1");
-  check_range("eps", o.eps, 1e-30, 1.0, "expected a number above 0");
-  check_range("max-grad-norm", o.max_grad_norm, 0.0, 1e30, "expected a number from 0 up");
+  check_range("warmup-ratio", o.warmup_ratio, 0.0, 1.0);
+  check_range("weight-decay", o.weight_decay, 0.0, 1e6);
+  check_range("beta1", o.beta1, 0.0, 0.9999999);
+  check_range("beta2", o.beta2, 0.0, 0.9999999);
+  check_range("eps", o.eps, 1e-30, 1.0);
+  check_range("max-grad-norm", o.max_grad_norm, 0.0, 1e30);
   check_not_negative("eval-every", o.eval_every);
   check_not_negative("save-every", o.save_every);
   check_positive("keep", o.keep);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "testing.h"
@@ -293,6 +294,17 @@ TEST(BadOption, NumbersThatAreNone) {
   for (const auto& [option, value] : wrong) {
     SCOPED_TRACE(std::string(option) + " " + value);
     expect_refusal(place, place.train({option, value}), {option});
+  }
+}
+
+TEST(BadOption, NumbersPastTheirLimitAreToldIt) {
+  const Workplace place;
+  const std::array<const char*, 3> wrong[] = {
+      {"--eps", "1.5", "from 1e-30 to 1;"},     {"--beta1", "1", "from 0 to 0.9999999;"},
+      {"--beta2", "2", "from 0 to 0.9999999;"}, {"--lr", "10000000", "from 0 to 1000000;"},
+      {"--dropout", "1", "from 0 to 0.999;"},   {"--keep", "0", "from 1 to 2147483647;"}};
+  for (const auto& [option, value, limit] : wrong) {
+    expect_refusal(place, place.train({option, value}), {option, value, limit});
   }
 }
 

@@ -262,6 +262,16 @@ TEST(Config, IsRefusedWhereItIsWrong) {
     for (const std::string& word : words) EXPECT_THAT(outcome.err, HasSubstr(word));
     EXPECT_FALSE(fs::exists(here.root() / "out"));
   }
+  for (const Arguments& empty : {Arguments{"--config="}, Arguments{"--config", ""}}) {
+    const Outcome outcome = run_program(here.train(empty));
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_THAT(outcome.err, HasSubstr("error: --config: names no file"));
+  }
+  here.write("run.yaml", "steps: 1\n");
+  const std::string file = here.path("run.yaml");
+  const Outcome twice = run_program(here.train({"--config", file, "--config=" + file}));
+  EXPECT_EQ(twice.code, 2);
+  EXPECT_THAT(twice.err, HasSubstr("error: --config: given twice"));
   const Outcome missing = run_program(here.train({"--config", here.path("none.yaml")}));
   EXPECT_EQ(missing.code, 2);
   EXPECT_THAT(missing.err, HasSubstr("none.yaml"));

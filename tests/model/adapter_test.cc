@@ -97,7 +97,7 @@ TEST_F(AdapterTest, RefusesARankThatDoesNotFit) {
   EXPECT_THAT(error_text([&] { create({.rank = -4}); }), HasSubstr("rank: -4"));
   // k and v are 16 x 32.
   EXPECT_THAT(error_text([&] { create({.rank = 17}); }),
-              AllOf(HasSubstr("rank 17"), HasSubstr("at most 16"), HasSubstr("k_proj")));
+              AllOf(HasSubstr("rank: 17"), HasSubstr("at most 16"), HasSubstr("k_proj")));
   EXPECT_NO_THROW(create({.rank = 16}));
   EXPECT_NO_THROW(create({.rank = 17, .targets = {"q_proj"}}));
 }
@@ -209,6 +209,10 @@ TEST_F(AdapterTest, NamesWhatIsMissingAndWhatIsTooMuch) {
                              std::filesystem::copy_options::overwrite_existing);
   EXPECT_THAT(error_text([&] { load(); }), HasSubstr("k_proj.lora_A.weight is missing"));
   EXPECT_THAT(refusal({{"r", 2}}), AllOf(HasSubstr("[3, 32]"), HasSubstr("[2, 32]")));
+}
+
+TEST_F(AdapterTest, BelievesNoRankThatTheFileDoesNotHave) {
+  EXPECT_THAT(refusal({{"r", 1 << 20}}), AllOf(HasSubstr("[3, 32]"), HasSubstr("[1048576, 32]")));
 }
 
 TEST_F(AdapterTest, NamesAMissingFolder) {
