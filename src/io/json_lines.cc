@@ -29,45 +29,55 @@ class ByteReader {
   explicit ByteReader(FileDescriptor file) : file_(std::move(file)), buffer_(kBufferBytes) {}
 
   int peek() {
-    return begin_ < end_ || fill() ? static_cast<unsigned char>(buffer_[begin_]) : kEnd;
+    const std::string_view bytes = window();
+    return bytes.empty() ? kEnd : static_cast<unsigned char>(bytes[0]);
   }
 
   int get() {
     const int c = peek();
-    if (c == kEnd) return kEnd;
-    ++begin_;
-    ++column_;
-    if (c == '\n') {
-      ++line_;
-      column_ = 1;
-    }
+    if (c != kEnd) take(1);
     return c;
+  }
+
+  // The bytes that are there, at least one; none at the end.
+  std::string_view window() {
+    if (begin_ == end_ && !fill()) return {};
+    return {buffer_.data() + begin_, end_ - begin_};
+  }
+
+  // Takes the first `n` bytes of the window.
+  void take(std::size_t n) {
+    const std::string_view taken = window().substr(0, n);
+    begin_ += n;
+    const std::size_t newline = taken.rfind('\n');
+    if (newline == std::string_view::npos) {
+      column_ += n;
+      return;
+    }
+    line_ += static_cast<std::size_t>(std::count(taken.begin(), taken.end(), '\n'));
+    column_ = n - newline;
   }
 
   // Appends the rest of the line, without its newline, to `out`; false, and the rest is left,
   // once that would be more than `limit` bytes.
   bool get_line(std::string& out, std::size_t limit) {
-    while (begin_ < end_ || fill()) {
-      const char* from = buffer_.data() + begin_;
-      const auto* newline = static_cast<const char*>(std::memchr(from, '\n', end_ - begin_));
-      const std::size_t n = newline == nullptr ? end_ - begin_ : newline - from;
-      if (n > limit - out.size()) return false;
-      out.append(from, n);
-      begin_ += n;
-      column_ += n;
-      if (newline != nullptr) {
-        get();
-        break;
-      }
+    for (std::string_view bytes = window(); !bytes.empty(); bytes = window()) {
+      const std::size_t newline = bytes.find('\n');
+      const std::string_view part = bytes.substr(0, newline);
+      if (part.size() > limit - out.size()) return false;
+      out.append(part);
+      take(newline == std::string_view::npos ? part.size() : newline + 1);
+      if (newline != std::string_view::npos) break;
     }
     return true;
   }
 
   void skip_line() {
-    int c = 0;
-    do {
-      c = get();
-    } while (c != kEnd && c != '\n');
+    for (std::string_view bytes = window(); !bytes.empty(); bytes = window()) {
+      const std::size_t newline = bytes.find('\n');
+      take(newline == std::string_view::npos ? bytes.size() : newline + 1);
+      if (newline != std::string_view::npos) break;
+    }
   }
 
   void skip_byte_order_mark() {
@@ -98,6 +108,40 @@ class ByteReader {
   std::size_t column_ = 1;
 };
 
+// Finds the end of one value of an array: where its brackets close, or, for what has none, at the
+// next separator.
+class ElementEnd {
+ public:
+  // How many of these bytes, which follow those of the calls before, belong to the value.
+  std::size_t find(std::string_view bytes) {
+    std::size_t n = 0;
+    for (; n < bytes.size() && !found_; ++n) {
+      const char c = bytes[n];
+      if (in_string_) {
+        in_string_ = escaped_ || c != '"';
+        escaped_ = !escaped_ && c == '\\';
+      } else if (depth_ == 0 && (c == ',' || c == ']' || c == '}')) {
+        found_ = true;
+        break;
+      } else if (c == '"') {
+        in_string_ = true;
+      } else if (c == '{' || c == '[') {
+        ++depth_;
+      } else if (c == '}' || c == ']') {
+        found_ = --depth_ == 0;
+      }
+    }
+    return n;
+  }
+  bool found() const { return found_; }
+
+ private:
+  std::size_t depth_ = 0;
+  bool in_string_ = false;
+  bool escaped_ = false;
+  bool found_ = false;
+};
+
 }  // namespace
 
 struct JsonLines::State {
@@ -107,7 +151,7 @@ struct JsonLines::State {
   // The text of the next row goes to `text`, its place to `line` and `column`.
   bool next_line();
   bool next_element();
-  void element_text();
+  bool get_element(std::string* out);
   void begin_row() {
     text.clear();
     line = reader.line();
@@ -117,7 +161,8 @@ struct JsonLines::State {
     while (is_space(reader.peek())) reader.get();
   }
   [[noreturn]] void array_error(std::string_view seen, std::string_view expected);
-  [[noreturn]] void too_long() const {
+  [[noreturn]] void too_long() {
+    within_row = true;
     throw input_error(fmt::format("{}:{}", name, line),
                       fmt::format("the row is longer than {} bytes", max_row_bytes), "shorter rows",
                       "split the row, or check that the file is JSON lines");
@@ -129,7 +174,8 @@ struct JsonLines::State {
   bool array = false;
   bool started = false;
   bool finished = false;
-  bool within_line = false;  // after a line that was too long: its rest comes next
+  bool within_row = false;  // after a row that was too long: its rest comes next
+  ElementEnd element;
   std::string text;
   std::size_t line = 1;
   std::size_t column = 1;
@@ -137,11 +183,10 @@ struct JsonLines::State {
 };
 
 bool JsonLines::State::next_line() {
-  if (std::exchange(within_line, false)) reader.skip_line();
+  if (std::exchange(within_row, false)) reader.skip_line();
   while (reader.peek() != kEnd) {
     begin_row();
     if (!reader.get_line(text, max_row_bytes)) {
-      within_line = true;
       too_long();
     }
     if (!std::all_of(text.begin(), text.end(), is_space)) return true;
@@ -158,6 +203,7 @@ void JsonLines::State::array_error(std::string_view seen, std::string_view expec
 
 bool JsonLines::State::next_element() {
   if (finished) return false;
+  if (std::exchange(within_row, false)) get_element(nullptr);
   skip_space();
   if (!std::exchange(started, true)) {
     reader.get();  // the '[' that open() saw
@@ -180,37 +226,23 @@ bool JsonLines::State::next_element() {
     return false;
   }
   begin_row();
-  element_text();
+  element = {};
+  if (!get_element(&text)) too_long();
   return true;
 }
 
-// Takes one value: up to where its brackets close, or, for what has none, to the next separator.
-void JsonLines::State::element_text() {
-  std::size_t depth = 0;
-  bool in_string = false;
-  bool fits = true;
-  while (true) {
-    const int c = reader.peek();
-    if (c == kEnd) array_error("the file ends within a row", "a complete array");
-    if (!in_string && depth == 0 && (c == ',' || c == ']' || c == '}')) break;
-    reader.get();
-    fits = fits && text.size() < max_row_bytes;
-    if (fits) text.push_back(static_cast<char>(c));
-    if (in_string) {
-      if (c == '\\' && reader.peek() != kEnd) {
-        const int escaped = reader.get();
-        if (fits) text.push_back(static_cast<char>(escaped));
-      }
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '{' || c == '[') {
-      ++depth;
-    } else if (c == '}' || c == ']') {
-      if (--depth == 0) break;
-    }
+// Appends the rest of a value to `out`, or skips it; false, and the rest is left, once that would
+// be more than the limit.
+bool JsonLines::State::get_element(std::string* out) {
+  while (!element.found()) {
+    const std::string_view bytes = reader.window();
+    if (bytes.empty()) array_error("the file ends within a row", "a complete array");
+    const std::size_t n = element.find(bytes);
+    if (out) out->append(bytes.substr(0, n));
+    reader.take(n);
+    if (out && out->size() > max_row_bytes) return false;
   }
-  if (!fits) too_long();
+  return true;
 }
 
 JsonLines::JsonLines(std::unique_ptr<State> state) : state_(std::move(state)) {}

@@ -1,9 +1,14 @@
 #include "io/json_lines.h"
 
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <vector>
 
+#include "io/file_descriptor.h"
 #include "io/json.h"
 #include "testing.h"
 
@@ -107,6 +112,42 @@ TEST(JsonLines, RefusesARowOverTheLimitAndGoesOn) {
   ASSERT_TRUE(lines.next(row));
   EXPECT_EQ(row, 3);
   EXPECT_EQ(lines.line(), 3u);
+}
+
+TEST(JsonLines, GoesOnAfterAnElementOverTheLimit) {
+  const TemporaryFolder folder;
+  // Larger than the buffer, so that a backslash and its quote may be torn apart.
+  std::string longest = "{\"a\":\"";
+  for (int i = 0; i < 300001; ++i) longest += "\\\"";
+  const auto path = folder.file("d.json", "[1,\n" + longest + "]}\"},\n3]");
+  JsonLines lines = JsonLines::open(path, 1000);
+  json row;
+  ASSERT_TRUE(lines.next(row));
+  expect_input_error({"d.json:2: the row is longer than 1000 bytes"}, [&] { lines.next(row); });
+  ASSERT_TRUE(lines.next(row));
+  EXPECT_EQ(row, 3);
+  EXPECT_EQ(lines.line(), 3u);
+  EXPECT_FALSE(lines.next(row));
+}
+
+TEST(JsonLines, StopsAtTheLimitOfARowThatHasNoEnd) {
+  const TemporaryFolder folder;
+  const auto path = folder / "d.json";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  const auto old_action = ::signal(SIGPIPE, SIG_IGN);
+  std::thread writer([&path] {
+    const FileDescriptor file = FileDescriptor(::open(path.c_str(), O_WRONLY), path);
+    const std::string part(4096, '[');
+    while (::write(file.get(), part.data(), part.size()) > 0) {
+    }
+  });
+  {
+    JsonLines lines = JsonLines::open(path, 100000);
+    json row;
+    expect_input_error({"d.json:1: the row is longer"}, [&] { lines.next(row); });
+  }
+  writer.join();
+  ::signal(SIGPIPE, old_action);
 }
 
 TEST(JsonLines, GoesOnAfterABadRow) {
