@@ -12,6 +12,7 @@
 #include "terminal.h"
 #include "train/bench_step.h"
 #include "train/options.h"
+#include "train/synthetic.h"
 #include "train_options.h"
 
 namespace wgrad::cli {
@@ -22,6 +23,7 @@ struct Options {
   std::string dtype = "auto", method = "lora", recompute = "none";
   train::StepBench step;
   bool step_only = false;
+  bool plan = false, show_config = false;
   bool json = false;
 };
 
@@ -101,12 +103,21 @@ nlohmann::ordered_json bench_kernels(const train::DeviceChoice& device, ComputeT
 }
 
 int run(Options& o) {
+  if (o.show_config) {
+    fmt::print("{}\n", train::shape_json(o.step.shape));
+    return kDone;
+  }
   const train::DeviceChoice device = train::choose_device(o.device);
   const ComputeType compute = train::choose_compute(enum_of<Precision>(o.dtype), device);
   o.step.method = enum_of<Method>(o.method);
   o.step.recompute = enum_of<Recompute>(o.recompute);
   nlohmann::ordered_json json;
   json["device"] = device.name();
+  if (o.plan) {
+    json["peak_memory_bytes"] = train::plan_step_bytes(device, compute, o.step);
+    fmt::print("{}\n", json.dump());
+    return kDone;
+  }
   if (!o.json) fmt::print("{}\n", device.name());
   if (!o.step_only) json["kernels"] = bench_kernels(device, compute, o.json);
   const train::StepTimes times = train::bench_step(device, compute, o.step);
@@ -149,6 +160,8 @@ Run add_bench(CLI::App& app) {
       ->check(CLI::IsMember({"none", "block"}))
       ->capture_default_str();
   app.add_flag("--step-only", o->step_only, "leave the single kernels out");
+  app.add_flag("--plan", o->plan, "the step's peak memory as JSON, without running it");
+  app.add_flag("--show-config", o->show_config, "the shape's config.json alone");
   app.add_flag("--json", o->json, "one JSON object");
   return [o] { return run(*o); };
 }

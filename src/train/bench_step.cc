@@ -10,6 +10,62 @@
 namespace wgrad::train {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+/// Devices raise their clocks within this time of work.
+constexpr double kWarmSeconds = 1.0;
+constexpr int kWarmSteps = 2;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// A trainer of random weights and the rows of its step.
+class SyntheticStep {
+ public:
+  SyntheticStep(Context& ctx, const model::ModelConfig& config, const StepBench& bench)
+      : trainer_(ctx, options(bench), config, random_weights(config), bench.recompute,
+                 bench.tokens),
+        rows_(random_rows(bench.rows, bench.tokens, config.vocab_size)) {
+    for (const data::Row& row : rows_) batch_.push_back(&row);
+  }
+
+  double run() {
+    const Trainer::Outcome outcome = trainer_.step({&batch_, 1}, updates_, 1e-4, updates_);
+    ++updates_;
+    return outcome.loss;
+  }
+
+ private:
+  static TrainOptions options(const StepBench& bench) {
+    TrainOptions options;
+    options.method = bench.method;
+    options.rank = bench.rank;
+    return options;
+  }
+
+  Trainer trainer_;
+  std::vector<data::Row> rows_;
+  MicroBatch batch_;
+  int64_t updates_ = 0;
+};
+
+/// Warms up, then times each step alone: a step ends with its loss read.
+void time_steps(SyntheticStep& step, int64_t count, StepTimes& times) {
+  const Clock::time_point start = Clock::now();
+  for (int i = 0; i < kWarmSteps || seconds_since(start) < kWarmSeconds; ++i) {
+    times.loss = step.run();
+  }
+  std::vector<double> seconds(static_cast<size_t>(count));
+  for (double& one : seconds) {
+    const Clock::time_point begin = Clock::now();
+    step.run();
+    one = seconds_since(begin);
+  }
+  const auto middle = seconds.begin() + count / 2;
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  times.seconds = *middle;
+}
+
 void add_kernel_times(Context& ctx, StepTimes& times) {
   std::map<std::string, double> by_kernel;
   for (const gpu::DispatchTime& time : ctx.device().take_times()) {
@@ -26,45 +82,29 @@ void add_kernel_times(Context& ctx, StepTimes& times) {
 StepTimes bench_step(const DeviceChoice& device, ComputeType compute, const StepBench& bench) {
   const model::ModelConfig config = shape_config(bench.shape);
   const std::unique_ptr<Context> ctx = open_context(device, compute);
-  TrainOptions options;
-  options.method = bench.method;
-  options.rank = bench.rank;
-  Trainer trainer(*ctx, options, config, random_weights(config), bench.recompute, bench.tokens);
-  const std::vector<data::Row> rows = random_rows(bench.rows, bench.tokens, config.vocab_size);
-  MicroBatch batch;
-  for (const data::Row& row : rows) batch.push_back(&row);
-
-  int64_t updates = 0;
-  auto step = [&] {
-    const Trainer::Outcome outcome = trainer.step({&batch, 1}, updates, 1e-4, updates);
-    ++updates;
-    return outcome.loss;
-  };
+  SyntheticStep step(*ctx, config, bench);
   StepTimes times;
-  for (int i = 0; i < 2; ++i) times.loss = step();
-  const bool on_gpu = ctx->kind() == DeviceKind::kGpu;
-  const uint64_t dispatches_before = on_gpu ? ctx->device().statistics().dispatches : 0;
-  const auto start = std::chrono::steady_clock::now();
-  for (int64_t i = 0; i < bench.steps; ++i) step();
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-  times.seconds = elapsed.count() / static_cast<double>(bench.steps);
-  const int64_t tokens = bench.rows * bench.tokens;
-  times.tokens_per_second = static_cast<double>(tokens) / times.seconds;
+  time_steps(step, bench.steps, times);
+  const double tokens = static_cast<double>(bench.rows * bench.tokens);
+  times.tokens_per_second = tokens / times.seconds;
   const double products = bench.method == Method::kFull ? 3.0 : 2.0;
-  times.model_flops = 2.0 * static_cast<double>(config.parameters()) * static_cast<double>(tokens) *
+  times.model_flops = 2.0 * static_cast<double>(config.parameters()) * tokens *
                       (products + (bench.recompute == Recompute::kBlock ? 1.0 : 0.0));
   times.peak_bytes = ctx->peak_bytes();
-  if (on_gpu) {
-    times.dispatches =
-        static_cast<int64_t>(ctx->device().statistics().dispatches - dispatches_before) /
-        bench.steps;
-    if (ctx->features().timestamps) {
-      ctx->device().start_timing();
-      step();
-      add_kernel_times(*ctx, times);
-    }
-  }
+  if (ctx->kind() != DeviceKind::kGpu) return times;
+  const uint64_t dispatches_before = ctx->device().statistics().dispatches;
+  if (ctx->features().timestamps) ctx->device().start_timing();
+  step.run();
+  times.dispatches =
+      static_cast<int64_t>(ctx->device().statistics().dispatches - dispatches_before);
+  if (ctx->features().timestamps) add_kernel_times(*ctx, times);
   return times;
+}
+
+int64_t plan_step_bytes(const DeviceChoice& device, ComputeType compute, const StepBench& bench) {
+  const std::unique_ptr<Context> ctx = plan_context(device, compute);
+  SyntheticStep(*ctx, shape_config(bench.shape), bench).run();
+  return ctx->peak_bytes();
 }
 
 }  // namespace wgrad::train

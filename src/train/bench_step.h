@@ -14,12 +14,12 @@ struct StepBench {
   Method method = Method::kLora;
   int64_t rank = 16;
   int64_t rows = 4, tokens = 512;
-  int64_t steps = 5;  ///< timed, after two that warm up
+  int64_t steps = 5;  ///< timed, after two or more that warm up for a second
   Recompute recompute = Recompute::kNone;
 };
 
 struct StepTimes {
-  double seconds = 0;  ///< a step, from the host's clock
+  double seconds = 0;  ///< a step by the host's clock: the median
   double tokens_per_second = 0;
   double gpu_seconds = 0;  ///< the sum of its dispatches by the device's clock; 0: no clock
   double model_flops = 0;  ///< of the products with the model's weights
@@ -31,5 +31,8 @@ struct StepTimes {
 
 /// Times a training step of a model shape with random weights and rows.
 StepTimes bench_step(const DeviceChoice& device, ComputeType compute, const StepBench& bench);
+
+/// The most memory that the step takes, found without running it.
+int64_t plan_step_bytes(const DeviceChoice& device, ComputeType compute, const StepBench& bench);
 
 }  // namespace wgrad::train

@@ -99,17 +99,19 @@ const std::vector<ModelShape>& model_shapes() {
   return shapes;
 }
 
-model::ModelConfig shape_config(std::string_view name) {
+std::string_view shape_json(std::string_view name) {
   std::vector<std::string_view> names;
   for (const ModelShape& shape : model_shapes()) {
-    if (shape.name == name) {
-      return model::parse_config(io::parse_json(shape.config_json, {.where = shape.name}), name);
-    }
+    if (shape.name == name) return shape.config_json;
     names.push_back(shape.name);
   }
   throw input_error("--shape", fmt::format("\"{}\"", name),
                     fmt::format("expected one of {}", fmt::join(names, ", ")),
-                    "or give --model a model's folder");
+                    "give one of these names");
+}
+
+model::ModelConfig shape_config(std::string_view name) {
+  return model::parse_config(io::parse_json(shape_json(name), {.where = name}), name);
 }
 
 std::unique_ptr<io::TensorSource> random_weights(const model::ModelConfig& config) {

@@ -18,7 +18,8 @@ struct ModelShape {
 };
 const std::vector<ModelShape>& model_shapes();
 
-/// The config of a shape by name; an input error that lists the names.
+/// The config.json of a shape by name; an input error that lists the names.
+std::string_view shape_json(std::string_view name);
 model::ModelConfig shape_config(std::string_view name);
 
 /// A source of normal weights of deviation 0.02 (norms 1) under the names of the config, made as
