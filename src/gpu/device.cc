@@ -173,9 +173,9 @@ void Device::compile(std::span<const KernelSpec> kernels) {
   impl_->pipelines.compile(*impl_->core, kernels);
 }
 
-void Device::start_timing() {
+void Device::start_timing(Timed timed) {
   impl_->submit();
-  impl_->timing.start(*impl_->core);
+  impl_->timing.start(*impl_->core, timed);
 }
 
 std::vector<DispatchTime> Device::take_times() {

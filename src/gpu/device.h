@@ -121,9 +121,12 @@ struct Workgroups {
 /// a dimension (65535): group = x + y * num_workgroups.x. Kernels check group < count.
 Workgroups fold_workgroups(uint64_t count);
 
-/// Time of one dispatch, measured with timestamp queries.
+/// What timestamp queries enclose: each dispatch (which then runs alone: slower), or each pass,
+/// that is everything between two copies or submits, as it runs untimed.
+enum class Timed { kDispatches, kPasses };
+
 struct DispatchTime {
-  std::string kernel;  ///< "source.entry_point"
+  std::string kernel;  ///< "source.entry_point"; of a pass, its first
   double seconds = 0;
 };
 
@@ -176,9 +179,9 @@ class Device {
   /// Compiles ahead, in parallel; throws on the first that fails.
   void compile(std::span<const KernelSpec> kernels);
 
-  /// From here each dispatch is timed (slower); take_times() submits, waits, returns them and ends
-  /// the timing.
-  void start_timing();
+  /// From here dispatches or passes are timed; take_times() submits, waits, returns the times and
+  /// ends the timing.
+  void start_timing(Timed timed = Timed::kDispatches);
   std::vector<DispatchTime> take_times();
 
   /// Counters since the device was made, for `bench` and tests.

@@ -60,7 +60,7 @@ wgpu::CommandEncoder& Device::Impl::open_encoder() {
 }
 
 wgpu::ComputePassEncoder& Device::Impl::open_pass(const Pipeline& next) {
-  if (timing.active()) {
+  if (timing.active() && (!pass || timing.each_dispatch())) {
     open_encoder();
     const wgpu::PassTimestampWrites writes = timing.next(next.name);
     wgpu::ComputePassDescriptor descriptor;

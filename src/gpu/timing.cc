@@ -9,7 +9,7 @@
 
 namespace wgrad::gpu {
 
-void Timing::start(Core& core) {
+void Timing::start(Core& core, Timed timed) {
   if (!core.info.features.timestamps) {
     throw runtime_failure(fmt::format("device '{}'", core.info.name), "it has no timestamp queries",
                           "", "time whole submits instead");
@@ -23,6 +23,7 @@ void Timing::start(Core& core) {
                                wgpu::BufferUsage::QueryResolve | wgpu::BufferUsage::CopySrc);
   }
   active_ = true;
+  timed_ = timed;
 }
 
 wgpu::PassTimestampWrites Timing::next(const std::string& kernel) {

@@ -9,15 +9,17 @@
 
 namespace wgrad::gpu {
 
-/// Times of single dispatches: each gets a pass of its own, with a timestamp at both ends.
+/// Times of passes, by a timestamp at both ends of each; of dispatches where each gets a pass of
+/// its own.
 class Timing {
  public:
   /// Dispatches between two submits; the query set has two timestamps for each.
   explicit Timing(uint32_t dispatches_per_submit) : capacity_(dispatches_per_submit) {}
 
   bool active() const { return active_; }
-  void start(Core& core);
-  /// The next pass's timestamps, for a dispatch of this name.
+  bool each_dispatch() const { return active_ && timed_ == Timed::kDispatches; }
+  void start(Core& core, Timed timed);
+  /// The next pass's timestamps; `kernel` is its first.
   wgpu::PassTimestampWrites next(const std::string& kernel);
   /// Ends a recording: the timestamps go to the host. The ticket to be submitted, or 0.
   uint64_t resolve(Core& core, Readback& readback, const wgpu::CommandEncoder& encoder);
@@ -32,6 +34,7 @@ class Timing {
 
   uint32_t capacity_;
   bool active_ = false;
+  Timed timed_ = Timed::kDispatches;
   wgpu::QuerySet queries_;
   InternalBuffer resolved_;
   std::vector<std::string> kernels_;  ///< of the recording

@@ -25,7 +25,7 @@ double measure(Context& ctx, const std::function<void(Context&)>& run, int runs,
     ctx.wait();
     return host_seconds() - start;
   }
-  ctx.device().start_timing();
+  ctx.device().start_timing(gpu::Timed::kPasses);
   for (int i = 0; i < runs; ++i) run(ctx);
   double total = 0;
   for (const gpu::DispatchTime& t : ctx.device().take_times()) total += t.seconds;

@@ -66,12 +66,25 @@ void time_steps(SyntheticStep& step, int64_t count, StepTimes& times) {
   times.seconds = *middle;
 }
 
+double sum(const std::vector<gpu::DispatchTime>& times) {
+  double total = 0;
+  for (const gpu::DispatchTime& time : times) total += time.seconds;
+  return total;
+}
+
+void add_outside_share(Context& ctx, SyntheticStep& step, int64_t count, StepTimes& times) {
+  ctx.device().start_timing(gpu::Timed::kPasses);
+  const Clock::time_point begin = Clock::now();
+  for (int64_t i = 0; i < count; ++i) step.run();
+  const double elapsed = seconds_since(begin);
+  times.outside_gpu = std::max(0.0, 1.0 - sum(ctx.device().take_times()) / elapsed);
+}
+
 void add_kernel_times(Context& ctx, StepTimes& times) {
   std::map<std::string, double> by_kernel;
-  for (const gpu::DispatchTime& time : ctx.device().take_times()) {
-    by_kernel[time.kernel] += time.seconds;
-    times.gpu_seconds += time.seconds;
-  }
+  const std::vector<gpu::DispatchTime> dispatches = ctx.device().take_times();
+  times.gpu_seconds = sum(dispatches);
+  for (const gpu::DispatchTime& time : dispatches) by_kernel[time.kernel] += time.seconds;
   times.kernels.assign(by_kernel.begin(), by_kernel.end());
   std::sort(times.kernels.begin(), times.kernels.end(),
             [](const auto& a, const auto& b) { return a.second > b.second; });
@@ -92,6 +105,7 @@ StepTimes bench_step(const DeviceChoice& device, ComputeType compute, const Step
                       (products + (bench.recompute == Recompute::kBlock ? 1.0 : 0.0));
   times.peak_bytes = ctx->peak_bytes();
   if (ctx->kind() != DeviceKind::kGpu) return times;
+  if (ctx->features().timestamps) add_outside_share(*ctx, step, bench.steps, times);
   const uint64_t dispatches_before = ctx->device().statistics().dispatches;
   if (ctx->features().timestamps) ctx->device().start_timing();
   step.run();

@@ -21,7 +21,9 @@ struct StepBench {
 struct StepTimes {
   double seconds = 0;  ///< a step by the host's clock: the median
   double tokens_per_second = 0;
-  double gpu_seconds = 0;  ///< the sum of its dispatches by the device's clock; 0: no clock
+  /// The part of a step in which the device ran no pass of kernels, by its own clock.
+  double outside_gpu = 0;
+  double gpu_seconds = 0;  ///< the sum of its dispatches, each alone; 0: the device has no clock
   double model_flops = 0;  ///< of the products with the model's weights
   int64_t dispatches = 0;
   int64_t peak_bytes = 0;

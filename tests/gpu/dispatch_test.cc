@@ -241,5 +241,23 @@ TEST(Dispatch, IsTimedOneByOne) {
   EXPECT_EQ(contents<float>(device, y, 2)[1], 1.0f + 2 * kDispatches / 2);
 }
 
+TEST(Dispatch, IsTimedByPass) {
+  Device device(software());
+  constexpr uint32_t kCount = 100000;
+  Buffer x = make_buffer(device, std::vector<float>(kCount, 1.0f));
+  Buffer y = make_buffer(device, std::vector<float>(kCount, 0.0f));
+  saxpy(device, x, y, 1, 1.0f);
+  device.start_timing(Timed::kPasses);
+  for (int i = 0; i < 20; ++i) saxpy(device, x, y, kCount, 1.0f);
+  device.fill_zero({&y, 0, y.size()});  // ends a pass
+  saxpy(device, x, y, 1, 1.0f);
+  device.submit();
+  saxpy(device, x, y, 1, 1.0f);
+  const std::vector<DispatchTime> times = device.take_times();
+  ASSERT_EQ(times.size(), 3u);
+  EXPECT_GT(times[0].seconds, times[1].seconds);
+  EXPECT_EQ(contents<float>(device, y, 2)[0], 2.0f);
+}
+
 }  // namespace
 }  // namespace wgrad::gpu
