@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <CLI/Option.hpp>
+#include <csignal>
 #include <cstdio>
 #include <iostream>
 #include <memory>
@@ -23,6 +24,22 @@ struct Options {
 
 nlohmann::ordered_json turn(const char* role, const std::string& text) {
   return {{"role", role}, {"content", text}};
+}
+
+/// Reads up to a newline or the end; false where nothing is left.
+bool read_line(std::istream& in, std::string& line) {
+  constexpr size_t kMostBytes = size_t{16} << 20;
+  using Traits = std::istream::traits_type;
+  line.clear();
+  for (int c = in.rdbuf()->sbumpc(); c != Traits::eof(); c = in.rdbuf()->sbumpc()) {
+    if (c == '\n') return true;
+    if (line.size() == kMostBytes) {
+      throw input_error("standard input", "a line is longer than 16 MiB", "one message a line",
+                        "check what is piped in");
+    }
+    line.push_back(Traits::to_char_type(c));
+  }
+  return !line.empty();
 }
 
 /// One conversation on a terminal (or a script's pipe).
@@ -48,7 +65,9 @@ class Chat {
       if (line == "/quit") break;
       if (line == "/new") forget();
       if (line.empty() || line[0] == '/') continue;
-      answer(line);
+      // Ctrl-C ends the answer, not the conversation.
+      constexpr int kTerminated = 128 + SIGTERM;
+      if (answer(line) == kTerminated) return kTerminated;
     }
     return kDone;
   }
@@ -57,7 +76,7 @@ class Chat {
   bool prompt(std::string& line) {
     if (stdout_is_terminal()) fmt::print("{}>{} ", colours_.bold(), colours_.reset());
     std::fflush(stdout);
-    return static_cast<bool>(std::getline(std::cin, line));
+    return read_line(std::cin, line);
   }
 
   void forget() {
@@ -65,7 +84,8 @@ class Chat {
     if (!options_.system.empty()) messages_.push_back(turn("system", options_.system));
   }
 
-  void answer(const std::string& line) {
+  /// Returns the exit code of a signal that cut the answer short, or 0.
+  int answer(const std::string& line) {
     messages_.push_back(turn("user", line));
     const std::string text = loaded_.text.chat_template->render(messages_, true);
     const std::vector<uint32_t> ids = loaded_.text.tokenizer.encode(text, false).ids;
@@ -92,6 +112,7 @@ class Chat {
     show(stream.finish());
     fmt::print("\n");
     messages_.push_back(turn("assistant", said));
+    return interrupt.exit_code();
   }
 
   const Options& options_;

@@ -11,8 +11,8 @@ using namespace testing;
 using ::testing::HasSubstr;
 using Words = std::vector<std::string>;
 
-/// The program refuses: the code, one line "error: ..." that says all of `words`, nothing on
-/// standard output, and every file as it was.
+/// The program refuses: the code, one line "error: ..." that says all of `words` and what to do,
+/// nothing on standard output, and every file as it was.
 void expect_refusal(const Workplace& place, const Arguments& arguments, const Words& words,
                     int code = 2, const ChildSetup& setup = {}) {
   const auto before = place.snapshot();
@@ -24,6 +24,7 @@ void expect_refusal(const Workplace& place, const Arguments& arguments, const Wo
   const std::string error = outcome.err.substr(at);
   EXPECT_EQ(std::count(error.begin(), error.end(), '\n'), 1) << error;
   for (const std::string& word : words) EXPECT_THAT(error, HasSubstr(word));
+  EXPECT_THAT(error, HasSubstr("; "));
   EXPECT_TRUE(place.snapshot() == before) << "files were changed";
 }
 
@@ -178,24 +179,17 @@ TEST(BadModel, DamagedTokenizer) {
   expect_refusal(place, place.train(), {"tokenizer.json"});
 }
 
-void set_template(const Workplace& place, const std::string& source) {
-  const fs::path path = place.root() / "model/tokenizer_config.json";
-  auto config = nlohmann::json::parse(read_file(path));
-  config["chat_template"] = source;
-  write_file(path, config.dump(1));
-}
-
 constexpr const char* kChat =
     R"({"messages": [{"role": "user", "content": "w5"}, {"role": "assistant", "content": "w6"}]})";
 
 TEST(BadModel, TemplateThatFails) {
   const Workplace place;
   place.write("train.jsonl", std::string(kChat) + "\n");
-  set_template(place, "{{ raise_exception('roles must alternate') }}");
+  place.set_template("{{ raise_exception('roles must alternate') }}");
   expect_refusal(place, place.train(), {"train.jsonl:1", "roles must alternate"});
-  set_template(place, "{{ no_such_function(messages) }}");
+  place.set_template("{{ no_such_function(messages) }}");
   expect_refusal(place, place.train(), {"train.jsonl:1", "no_such_function"});
-  set_template(place, "{% for m in messages %}{{ m.content }}");
+  place.set_template("{% for m in messages %}{{ m.content }}");
   expect_refusal(place, place.train(), {"template"});
 }
 
@@ -333,6 +327,17 @@ TEST(BadDevice, NoSuchAdapter) {
   expect_refusal(place, place.train({"--device", "gpu:no such card"}), {"no such card", "devices"});
   expect_refusal(place, place.train({"--device", "tpu"}), {"--device", "tpu", "cpu"});
   expect_refusal(place, place.train({"--dtype", "f16"}), {"--dtype f16", "CPU"});
+}
+
+TEST(BadDevice, NoneAtAll) {
+  const Workplace place;
+  const ChildSetup without_drivers = [] {
+    for (const char* list : {"VK_DRIVER_FILES", "VK_ICD_FILENAMES"}) setenv(list, "/none", 1);
+  };
+  for (const char* device : {"gpu", "software"}) {
+    expect_refusal(place, place.train({"--device", device}),
+                   {std::string("--device ") + device, "--device cpu"}, 2, without_drivers);
+  }
 }
 
 TEST(BadAdapter, OfAnotherModelOrDamaged) {

@@ -121,6 +121,25 @@ TEST(Disk, ReadOnlyFolder) {
   fs::permissions(place.root() / "closed", fs::perms::owner_all);
 }
 
+TEST(Disk, ThatCannotBeWritten) {
+  const Workplace place;
+  fs::create_directory(place.root() / "closed");
+  const std::string closed = place.path("closed");
+  const ChildSetup read_only_disk = [&closed] {
+    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) ||
+        mount("tmpfs", closed.c_str(), "tmpfs", MS_RDONLY, "size=64k") != 0) {
+      _exit(77);
+    }
+  };
+  for (const char* out : {"closed/out", "closed"}) {
+    const Outcome outcome = run_program(place.train({"--out", place.path(out)}), read_only_disk);
+    if (outcome.code == 77) GTEST_SKIP() << "mounting a disk is not permitted here";
+    EXPECT_EQ(outcome.code, 1) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr("error: " + closed));
+    EXPECT_THAT(outcome.err, HasSubstr("Read-only file system"));
+  }
+}
+
 TEST(Disk, OutputThatHoldsAnotherRun) {
   const Workplace place;
   ASSERT_EQ(run_program(place.train({"--steps", "1"})).code, 0);

@@ -117,6 +117,13 @@ void Workplace::edit_config(const nlohmann::json& changes) const {
   write_file(path, config.dump(1));
 }
 
+void Workplace::set_template(const std::string& source) const {
+  const fs::path path = root_ / "model" / "tokenizer_config.json";
+  nlohmann::json config = nlohmann::json::parse(read_file(path));
+  config["chat_template"] = source;
+  write_file(path, config.dump(1));
+}
+
 void Workplace::edit_header(const std::function<void(nlohmann::json&)>& change) const {
   const fs::path path = root_ / "model" / "model.safetensors";
   const std::string file = read_file(path);

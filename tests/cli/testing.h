@@ -42,6 +42,7 @@ class Child {
   void signal(int number) const;
   bool ended();
   Outcome wait();
+  std::string out() const { return read_file(folder_ / "out"); }
   std::string err() const { return read_file(folder_ / "err"); }
 
  private:
@@ -69,6 +70,8 @@ class Workplace {
   }
   /// Sets (or with null removes) fields of model/config.json.
   void edit_config(const nlohmann::json& changes) const;
+  /// Gives the model a chat template.
+  void set_template(const std::string& source) const;
   /// Changes the header of model/model.safetensors; the tensors' bytes stay.
   void edit_header(const std::function<void(nlohmann::json&)>& change) const;
 
