@@ -145,6 +145,7 @@ void save_checkpoint(const fs::path& run, const RunState& state, Trainer& traine
   json["total_tokens"] = state.total_tokens;
   json["seconds"] = state.seconds;
   json["metrics_bytes"] = state.metrics_bytes;
+  json["clock"] = state.clock;
   json["data_fingerprint"] = fmt::format("{:016x}", state.data_fingerprint);
   for (const auto& [name, value] : state.settings) json["settings"][name] = value;
   json["checksum"] = checksum_of(io::SafetensorsFile::open(folder.path() / kStateFile));
@@ -174,6 +175,7 @@ RunState read_run_state(const fs::path& checkpoint) {
     state.total_tokens = count_in(json, "total_tokens");
     state.seconds = json.at("seconds").get<double>();
     state.metrics_bytes = static_cast<uint64_t>(count_in(json, "metrics_bytes"));
+    state.clock = count_in(json, "clock");
     if (state.updates > state.step || state.step != step_of(checkpoint) || state.seconds < 0) {
       throw std::out_of_range("step, updates or seconds are not those of this checkpoint");
     }
@@ -187,6 +189,17 @@ RunState read_run_state(const fs::path& checkpoint) {
                       "remove this checkpoint's folder to use an earlier one");
   }
   return state;
+}
+
+std::optional<int64_t> saved_clock(const fs::path& run) {
+  for (const fs::path& checkpoint : checkpoints_of(run)) {
+    try {
+      return read_run_state(checkpoint).clock;
+    } catch (const Error&) {
+      continue;  // newest_checkpoint() says why it is passed over
+    }
+  }
+  return std::nullopt;
 }
 
 void restore_checkpoint(const fs::path& checkpoint, Trainer& trainer) {

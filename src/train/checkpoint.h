@@ -19,6 +19,7 @@ struct RunState {
   double seconds = 0;
   uint64_t metrics_bytes = 0;  ///< of metrics.jsonl at this step
   uint64_t data_fingerprint = 0;
+  int64_t clock = 0;  ///< what a chat template's date was made from
   std::vector<std::pair<std::string, std::string>> settings;  ///< those that change the numbers
 };
 
@@ -32,6 +33,8 @@ void save_checkpoint(const std::filesystem::path& run, const RunState& state, Tr
 std::optional<std::filesystem::path> newest_checkpoint(const std::filesystem::path& run,
                                                        std::vector<std::string>& rejected);
 RunState read_run_state(const std::filesystem::path& checkpoint);
+/// The clock of the run in this folder; none where no checkpoint of it can be read.
+std::optional<int64_t> saved_clock(const std::filesystem::path& run);
 /// Puts parameters and moments back, bit for bit.
 void restore_checkpoint(const std::filesystem::path& checkpoint, Trainer& trainer);
 

@@ -80,6 +80,7 @@ class Run {
     if (ctx_->kind() == DeviceKind::kGpu) ctx_->device().compile(setup.kernels);
     state_.settings = numeric_settings(setup.options);
     state_.data_fingerprint = setup.train.fingerprint;
+    state_.clock = setup.clock;
   }
 
   void resume() {

@@ -8,6 +8,7 @@
 
 #include "data/model_text.h"
 #include "model/adapter.h"
+#include "train/checkpoint.h"
 #include "train/options.h"
 
 namespace wgrad::train {
@@ -54,6 +55,12 @@ void take_adapter_settings(TrainOptions& options) {
     take(options, "targets", options.targets, standard.targets, lora.targets);
   }
   options.targets = lora.targets;
+}
+
+/// Rows whose template prints the date must not differ the day after.
+int64_t clock_of(const TrainOptions& options) {
+  const std::optional<int64_t> saved = options.resume ? saved_clock(options.out) : std::nullopt;
+  return saved ? *saved : std::max<int64_t>(0, text::local_clock());
 }
 
 }  // namespace
@@ -111,7 +118,9 @@ RunSetup prepare(const TrainOptions& given, TrainObserver& observer) {
   encode.prompt_style = options.prompt_style;
   encode.train_on = options.train_on;
   encode.skip_bad_rows = options.skip_bad_rows;
-  const text::TextAssets assets = data::load_model_text(options.model);
+  text::TextAssets assets = data::load_model_text(options.model);
+  setup.clock = clock_of(options);
+  if (assets.chat_template) assets.chat_template->set_now(setup.clock);
   const data::DataFiles files = data::find_data_files(options.data);
   setup.train = data::load_dataset(files.train, assets, encode);
   warn_all(setup.train, observer);

@@ -25,6 +25,7 @@ struct RunSetup {
   data::Dataset train;
   std::optional<data::Dataset> valid;
   std::unique_ptr<data::BatchOrder> order;
+  int64_t clock = 0;  ///< the date for chat templates: a resumed run has that of its first start
   int64_t total_steps = 0;
   int64_t longest_row = 0;
   LearningRate learning_rate;

@@ -58,7 +58,8 @@ TEST(HostileCheckpoint, NumbersThatAreNotItsOwnPassItOver) {
                                      {"step", 1},
                                      {"updates", 1000},
                                      {"total_tokens", -5},
-                                     {"metrics_bytes", -1}}) {
+                                     {"metrics_bytes", -1},
+                                     {"clock", -1}}) {
     json bad = good;
     bad[field] = value;
     write_file(state, bad.dump());

@@ -193,6 +193,32 @@ TEST(Resume, RefusesChangedData) {
   EXPECT_TRUE(place.snapshot() == before);
 }
 
+TEST(Resume, OnAnotherDayRendersTheDateOfTheFirst) {
+  const Workplace place;
+  place.set_template(
+      "w{{ strftime_now('%H') | int + 20 }} {% for m in messages %}{{ m.content }} {% endfor "
+      "%}</s>");
+  place.write("train.jsonl", R"({"messages": [{"role": "user", "content": "w5"}, )"
+                             R"({"role": "assistant", "content": "w6 w7 w8"}]})"
+                             "\n");
+  const Arguments run = place.train({"--steps", "6", "--save-every", "2", "--train-on", "all"});
+  // The clock on the wall is hours apart in two zones.
+  auto in_zone = [](const char* zone) { return [zone] { setenv("TZ", zone, 1); }; };
+  const Outcome first = run_program(run, in_zone("AAA0"));
+  ASSERT_EQ(first.code, 0) << first.err;
+  const std::string whole = read_file(place.root() / "out/adapter_model.safetensors");
+  for (const char* later : {"step-000004", "step-000006"}) {
+    fs::remove_all(place.root() / "out/checkpoints" / later);
+  }
+  fs::remove(place.root() / "out/adapter_model.safetensors");
+  const Outcome resumed = run_program(with(run, {"--resume"}), in_zone("BBB5"));
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_TRUE(read_file(place.root() / "out/adapter_model.safetensors") == whole);
+  const Outcome other = run_program(with(run, {"--out", place.path("other")}), in_zone("BBB5"));
+  EXPECT_EQ(other.code, 0) << other.err;
+  EXPECT_FALSE(read_file(place.root() / "other/adapter_model.safetensors") == whole);
+}
+
 TEST(Resume, KeepsTheNewestCheckpoints) {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(straight().root() / "out/checkpoints")) {
