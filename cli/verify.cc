@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "command.h"
+#include "ops/verify_run.h"
 #include "terminal.h"
 #include "train/device_choice.h"
 #include "train/verify_training.h"
@@ -54,27 +55,58 @@ train::DeviceChoice choose_gpu(const std::string& selector) {
   return device;
 }
 
+/// How many cases have ended, on a terminal, on a line that renews itself.
+class CaseCount {
+ public:
+  explicit CaseCount(size_t cases) : cases_(cases), shown_(stderr_is_terminal()) {}
+  void show(size_t ended) const {
+    if (!shown_) return;
+    fmt::print(stderr, "\r{} of {} cases\x1b[K", ended, cases_);
+    std::fflush(stderr);
+  }
+  void clear() const {
+    if (shown_) fmt::print(stderr, "\r\x1b[K");
+  }
+
+ private:
+  size_t cases_;
+  bool shown_;
+};
+
+std::vector<ops::VerifyCase> all_cases(const train::DeviceChoice& device, ComputeType compute,
+                                       ops::VerifyLevel level) {
+  const std::unique_ptr<Context> plan = train::plan_context(device, compute);
+  std::vector<ops::VerifyCase> cases = ops::verify_cases(*plan, level);
+  for (ops::VerifyCase& c : train::training_cases()) cases.push_back(std::move(c));
+  return cases;
+}
+
 int run(const Options& options) {
   const train::DeviceChoice device = choose_gpu(options.device);
   const ComputeType compute =
       device.adapter.features.shader_f16 ? ComputeType::kF16 : ComputeType::kF32;
-  const std::unique_ptr<Context> ctx = train::open_context(device, compute);
+  const std::vector<ops::VerifyCase> cases = all_cases(
+      device, compute, options.quick ? ops::VerifyLevel::kQuick : ops::VerifyLevel::kFull);
   const Colours colours(stdout_is_terminal());
   if (!options.json) fmt::print("{}\n", device.name());
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
   int64_t failed = 0, passed = 0;
-  const auto level = options.quick ? ops::VerifyLevel::kQuick : ops::VerifyLevel::kFull;
-  std::vector<ops::VerifyCase> cases = ops::verify_cases(*ctx, level);
-  for (ops::VerifyCase& c : train::training_cases()) cases.push_back(std::move(c));
-  for (const ops::VerifyCase& c : cases) {
-    const ops::VerifyResult result = ops::run_case(c, *ctx);
+  const CaseCount count(cases.size());
+  ops::VerifyRun verify;
+  verify.open = [&] { return train::open_context(device, compute); };
+  verify.workers = ops::verify_workers(device.adapter.memory_bytes);
+  verify.progress = [&](size_t ended) { count.show(ended); };
+  verify.report = [&](const ops::VerifyResult& result) {
     ++(result.passed ? passed : failed);
     if (options.json) {
       results.push_back(to_json(result));
     } else {
+      count.clear();
       print_row(result, colours);
     }
-  }
+  };
+  ops::run_cases(cases, verify);
+  count.clear();
   if (options.json) {
     nlohmann::ordered_json all;
     all["device"] = device.name();

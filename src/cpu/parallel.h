@@ -13,6 +13,10 @@ inline constexpr int64_t kParallelWork = 1 << 15;
 /// Sums over rows are split over the threads by columns, this many at a time.
 inline constexpr int64_t kColumnBlock = 64;
 
+/// Threads that loops started by the calling thread use from here on; all of the machine's at
+/// first.
+void set_threads(int count);
+
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// Calls body(i) for i in [0, count), on all threads if the work (count * work_per_item) is worth

@@ -28,7 +28,7 @@ int64_t chunk_rows(const Context& ctx, int64_t vocab) {
 
 void linear_cross_entropy(Context& ctx, const Tensor& hidden, const Weight& weight,
                           const Tensor& labels, float scale, const Tensor& losses,
-                          const Tensor& grad_hidden, const Tensor& grad_weight) {
+                          const Tensor& grad_hidden, const Tensor& grad_weight, int64_t chunk) {
   constexpr std::string_view kName = "linear_cross_entropy";
   expect_matrix(kName, "hidden", hidden, DType::kF32);
   const int64_t n = hidden.dim(0), h = weight.in_features, vocab = weight.out_features;
@@ -39,7 +39,7 @@ void linear_cross_entropy(Context& ctx, const Tensor& hidden, const Weight& weig
   if (grad_weight) expect_tensor(kName, "grad_weight", grad_weight, DType::kF32, {vocab, h});
   if (n == 0) return;
 
-  const int64_t chunk = std::min(n, chunk_rows(ctx, vocab));
+  chunk = std::min(n, chunk > 0 ? chunk : chunk_rows(ctx, vocab));
   Tensor logits = ctx.allocate({chunk, vocab}, DType::kF32, "scratch/logits");
   Tensor logsumexp = ctx.allocate({chunk}, DType::kF32, "scratch/logsumexp");
   for (int64_t begin = 0; begin < n; begin += chunk) {

@@ -19,10 +19,12 @@ void cross_entropy_backward(Context& ctx, const Tensor& logits, const Tensor& la
 /// Linear and cross-entropy together, a chunk of rows at a time, so that the whole batch's logits
 /// never exist. `hidden` f32 [N, H] holds counted rows only, labels i32 [N]. Sets losses [N]; sets
 /// grad_hidden [N, H] (empty: loss only) with gradients times `scale`; adds to grad_weight [V, H]
-/// (empty: frozen). The result does not depend on the chunk (chosen from the memory at hand).
+/// (empty: frozen). `chunk` rows at a time, a multiple of 64 (0: as many as a fixed memory holds):
+/// the losses of chunks of more than 8 rows have the same bits for any; gradients are sums over the
+/// vocabulary or over rows, whose order may change with it.
 void linear_cross_entropy(Context& ctx, const Tensor& hidden, const Weight& weight,
                           const Tensor& labels, float scale, const Tensor& losses,
-                          const Tensor& grad_hidden, const Tensor& grad_weight);
+                          const Tensor& grad_hidden, const Tensor& grad_weight, int64_t chunk = 0);
 
 /// out[0] = sum of x, deterministic (f32 pairwise on the GPU, double on the CPU); added to out[0]
 /// when accumulate.

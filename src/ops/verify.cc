@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -12,9 +14,10 @@ namespace wgrad::ops {
 namespace {
 
 constexpr VerifyFamily kFamilies[] = {
-    add_norm_cases,      add_rope_cases,      add_elementwise_cases, add_dropout_cases,
-    add_embedding_cases, add_loss_cases,      add_optimizer_cases,   add_matmul_cases,
-    add_linear_cases,    add_attention_cases, add_quantise_cases,
+    add_norm_cases,      add_rope_cases,     add_elementwise_cases, add_dropout_cases,
+    add_embedding_cases, add_loss_cases,     add_optimizer_cases,   add_matmul_cases,
+    add_nf4_cases,       add_exported_cases, add_linear_cases,      add_attention_cases,
+    add_quantise_cases,
 };
 
 uint64_t mix(uint64_t seed, uint64_t index) {
@@ -111,10 +114,19 @@ std::vector<float> verify_uniform(size_t n, uint64_t seed, float limit) {
 }
 
 std::vector<float> verify_decades(size_t n, uint64_t seed, double low, double high) {
+  // (1 + fraction) 2^exponent lies between the same powers of two as 2^(exponent + fraction), and
+  // costs a tenth of it.
+  const double first = low * std::log2(10.0), range = (high - low) * std::log2(10.0);
+  const double limit = std::pow(10.0, high);
   std::vector<float> values(n);
   for (size_t i = 0; i < n; ++i) {
-    const double magnitude = std::pow(10.0, low + (high - low) * unit(seed, 2 * i));
-    values[i] = static_cast<float>((mix(seed, 2 * i + 1) & 1) != 0 ? -magnitude : magnitude);
+    const uint64_t bits = mix(seed, i);
+    const double power = first + range * (static_cast<double>(bits >> 11) * 0x1p-53);
+    const double exponent = std::floor(power);
+    const auto biased = static_cast<uint64_t>(static_cast<int64_t>(exponent) + 1023);
+    const double magnitude =
+        std::min((1.0 + (power - exponent)) * std::bit_cast<double>(biased << 52), limit);
+    values[i] = static_cast<float>((bits & 1) != 0 ? -magnitude : magnitude);
   }
   return values;
 }

@@ -14,6 +14,8 @@ void add_loss_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCas
 void add_optimizer_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
 void add_matmul_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
 void add_attention_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
+void add_nf4_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
+void add_exported_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
 void add_linear_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
 void add_quantise_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
 

@@ -142,6 +142,31 @@ VerifyResult run_linear(Context& ctx, const LinearCase& c) {
   return check.result();
 }
 
+/// Layers that take one input, packed once, give the bits that each gives alone.
+VerifyResult run_shared_input(Context& ctx, WeightFormat format, int64_t tokens, int64_t in) {
+  const ComputeType before = ctx.compute();
+  ctx.set_compute(format == WeightFormat::kF32 ? ComputeType::kF32 : ComputeType::kF16);
+  const Tensor x = upload(ctx, {tokens, in}, verify_uniform(static_cast<size_t>(tokens * in), 71));
+  LinearInput shared(x);
+  VerifyCheck check(
+      "linear_forward",
+      fmt::format("{} weights on one input, {} tokens, {} ->", format_name(format), tokens, in),
+      ctx.modelled() == DeviceKind::kCpu ? "cpu" : "shared");
+  for (int64_t out : {136, 40, 33}) {
+    const LinearCase c{format, tokens, in, out};
+    const Weight weight = load(ctx, c, verify_uniform(static_cast<size_t>(in * out), 72, 0.05f));
+    const Tensor bias = upload(ctx, {out}, verify_uniform(static_cast<size_t>(out), 73));
+    const Tensor alone = ctx.allocate({tokens, out}, DType::kF32, "verify");
+    const Tensor together = ctx.allocate({tokens, out}, DType::kF32, "verify");
+    linear_forward(ctx, x, weight, bias, alone);
+    linear_forward(ctx, shared, weight, bias, together);
+    check.require(ctx.read<float>(together) == ctx.read<float>(alone),
+                  "a shared input gives the same bits");
+  }
+  ctx.set_compute(before);
+  return check.result();
+}
+
 /// y = 2 (x A^T) B^T and all its gradients, each product with the operands that the device made.
 VerifyResult run_lora(Context& ctx, int64_t tokens, int64_t in, int64_t out, int64_t rank) {
   constexpr float kScale = 2.0f;
@@ -299,6 +324,14 @@ void add_linear_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyC
         cases.push_back({c.backward ? "linear_backward_input" : "linear_forward", describe(c),
                          [c](Context& ctx) { return run_linear(ctx, c); }});
       }
+    }
+  }
+  for (WeightFormat format : {WeightFormat::kF32, WeightFormat::kF16Blocks, WeightFormat::kNF4}) {
+    if (!exists_here(ctx, format)) continue;
+    for (int64_t tokens : {1, 33, 200}) {
+      cases.push_back({"linear_forward",
+                       fmt::format("{}, shared input, {} tokens", format_name(format), tokens),
+                       [=](Context& c) { return run_shared_input(c, format, tokens, 96); }});
     }
   }
   // The last two fill the larger workgroups.

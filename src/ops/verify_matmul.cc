@@ -209,8 +209,8 @@ void add_matmul_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyC
                                          {390, 8190, 63},
                                          {2304, 1408, 96},
                                          {2300, 1403, 97},
-                                         {4096, 4096, 4096},
-                                         {2048, 2560, 16384}});
+                                         {2304, 1408, 2048},
+                                         {64, 128, 16384}});
   }
   for (const Shape3& s : f16_shapes) {
     for (MatmulOp op : kOps) {

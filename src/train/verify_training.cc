@@ -63,12 +63,14 @@ class Toy {
 
 std::string path_of(Context& ctx) { return ctx.compute() == ComputeType::kF16 ? "f16" : "f32"; }
 
+/// The loss falls by half, in 100 steps at most.
 VerifyResult loss_falls(Context& ctx, Method method) {
-  VerifyCheck check("training", fmt::format("{}, 100 steps", enum_name(method)), path_of(ctx));
+  VerifyCheck check("training", fmt::format("{}, within 100 steps", enum_name(method)),
+                    path_of(ctx));
   Toy toy(ctx, method);
   const double first = toy.step().loss;
   double last = first, least = first;
-  for (int i = 1; i < 100; ++i) {
+  for (int i = 1; i < 100 && last > 0.5 * first; ++i) {
     last = toy.step().loss;
     least = std::min(least, last);
   }
@@ -180,7 +182,7 @@ std::vector<ops::VerifyCase> training_cases() {
   std::vector<ops::VerifyCase> cases;
   for (Method method : {Method::kLora, Method::kQlora, Method::kFull}) {
     const std::string name(enum_name(method));
-    cases.push_back({"training", name + ", 100 steps",
+    cases.push_back({"training", name + ", within 100 steps",
                      [method](Context& ctx) { return loss_falls(ctx, method); }});
     cases.push_back({"training", name + ", gradients after step 1",
                      [method](Context& ctx) { return gradients_reach_all(ctx, method); }});

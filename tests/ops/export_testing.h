@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cctype>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -15,87 +14,14 @@
 #include <vector>
 
 #include "gpu/device.h"
+#include "ops/verify_exported.h"
+#include "ops/workgroup_expression.h"
 
 namespace wgrad::ops {
-
-/// Evaluates a manifest's workgroup count: integers, fields, + - * /, ceil_div, min, max, ().
-class WorkgroupExpression {
- public:
-  WorkgroupExpression(std::string_view text, const std::map<std::string, double>& fields)
-      : text_(text), fields_(fields) {}
-
-  uint64_t value() {
-    const int64_t result = sum();
-    if (at_ != text_.size()) throw std::runtime_error("rest of expression: " + rest());
-    return static_cast<uint64_t>(result);
-  }
-
- private:
-  std::string rest() const { return std::string(text_.substr(at_)); }
-  bool take(char c) {
-    while (at_ < text_.size() && text_[at_] == ' ') ++at_;
-    if (at_ >= text_.size() || text_[at_] != c) return false;
-    ++at_;
-    return true;
-  }
-  int64_t sum() {
-    int64_t v = product();
-    for (;;) {
-      if (take('+')) {
-        v += product();
-      } else if (take('-')) {
-        v -= product();
-      } else {
-        return v;
-      }
-    }
-  }
-  int64_t product() {
-    int64_t v = factor();
-    for (;;) {
-      if (take('*')) {
-        v *= factor();
-      } else if (take('/')) {
-        v /= factor();
-      } else {
-        return v;
-      }
-    }
-  }
-  int64_t factor() {
-    if (take('(')) {
-      const int64_t v = sum();
-      if (!take(')')) throw std::runtime_error("expected ) at " + rest());
-      return v;
-    }
-    std::string word;
-    while (at_ < text_.size() &&
-           (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_')) {
-      word += text_[at_++];
-    }
-    if (word.empty()) throw std::runtime_error("expected a number or name at " + rest());
-    if (std::isdigit(static_cast<unsigned char>(word[0]))) return std::stoll(word);
-    if (!take('(')) return static_cast<int64_t>(fields_.at(word));
-    const int64_t a = sum();
-    if (!take(',')) throw std::runtime_error("expected , at " + rest());
-    const int64_t b = sum();
-    if (!take(')')) throw std::runtime_error("expected ) at " + rest());
-    if (word == "ceil_div") return (a + b - 1) / b;
-    if (word == "min") return std::min(a, b);
-    if (word == "max") return std::max(a, b);
-    throw std::runtime_error("unknown function " + word);
-  }
-
-  std::string_view text_;
-  const std::map<std::string, double>& fields_;
-  size_t at_ = 0;
-};
 
 /// Runs exported kernels by what the manifest and the .wgsl files say alone.
 class ExportedProgram {
  public:
-  using Buffers = std::map<std::string, std::vector<uint32_t>>;
-
   ExportedProgram(gpu::Device& device, const std::filesystem::path& folder)
       : device_(device), folder_(folder) {
     manifest_ = nlohmann::json::parse(read(folder / "manifest.json"));
@@ -110,7 +36,7 @@ class ExportedProgram {
   const nlohmann::json& manifest() const { return manifest_; }
 
   /// Replaces the contents of the buffers that the kernel writes.
-  void run(const std::string& name, Buffers& buffers, const std::map<std::string, double>& fields) {
+  void run(const std::string& name, ExportedBuffers& buffers, const ExportedFields& fields) {
     const nlohmann::json& k = kernel(name);
     std::vector<gpu::Buffer> memory;
     memory.reserve(16);
@@ -161,7 +87,7 @@ class ExportedProgram {
   }
 
   static std::vector<std::byte> uniform_bytes(const nlohmann::json& uniform,
-                                              const std::map<std::string, double>& fields) {
+                                              const ExportedFields& fields) {
     std::vector<std::byte> bytes(uniform.at("size").get<size_t>());
     for (const auto& f : uniform.at("fields")) {
       const double value = fields.at(f.at("name"));
