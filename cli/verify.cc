@@ -21,6 +21,7 @@ namespace {
 
 struct Options {
   std::string device = "auto";
+  std::string only;
   bool quick = false;
   bool json = false;
 };
@@ -73,11 +74,19 @@ class CaseCount {
   bool shown_;
 };
 
-std::vector<ops::VerifyCase> all_cases(const train::DeviceChoice& device, ComputeType compute,
-                                       ops::VerifyLevel level) {
+std::vector<ops::VerifyCase> cases_of(const Options& options, const train::DeviceChoice& device,
+                                      ComputeType compute) {
+  const auto level = options.quick ? ops::VerifyLevel::kQuick : ops::VerifyLevel::kFull;
   const std::unique_ptr<Context> plan = train::plan_context(device, compute);
   std::vector<ops::VerifyCase> cases = ops::verify_cases(*plan, level);
   for (ops::VerifyCase& c : train::training_cases()) cases.push_back(std::move(c));
+  std::erase_if(cases, [&](const ops::VerifyCase& c) {
+    return c.kernel.find(options.only) == std::string::npos;
+  });
+  if (cases.empty()) {
+    throw input_error(fmt::format("--only {}", options.only), "no kernel has this in its name", {},
+                      "wgrad verify --quick prints the names");
+  }
   return cases;
 }
 
@@ -85,8 +94,7 @@ int run(const Options& options) {
   const train::DeviceChoice device = choose_gpu(options.device);
   const ComputeType compute =
       device.adapter.features.shader_f16 ? ComputeType::kF16 : ComputeType::kF32;
-  const std::vector<ops::VerifyCase> cases = all_cases(
-      device, compute, options.quick ? ops::VerifyLevel::kQuick : ops::VerifyLevel::kFull);
+  const std::vector<ops::VerifyCase> cases = cases_of(options, device, compute);
   const Colours colours(stdout_is_terminal());
   if (!options.json) fmt::print("{}\n", device.name());
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
@@ -126,6 +134,7 @@ Run add_verify(CLI::App& app) {
   auto o = std::make_shared<Options>();
   add_device_option(app, o->device);
   app.add_flag("--quick", o->quick, "fewer and smaller shapes");
+  app.add_option("--only", o->only, "kernels with this in their name");
   app.add_flag("--json", o->json, "one JSON object");
   return [o] { return run(*o); };
 }
