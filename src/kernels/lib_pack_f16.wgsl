@@ -26,16 +26,3 @@ fn store_unit(row_block: u32, slot: u32, unit: u32, a: vec4<f32>, b: vec4<f32>) 
   y[p.y_offset + block * 32u + slot * 2u + unit % 2u] =
       vec4<u32>(pack2x16float(a.xy), pack2x16float(a.zw), pack2x16float(b.xy), pack2x16float(b.zw));
 }
-
-fn magnitude_bits(v: vec4<f32>) -> vec4<u32> {
-  return bitcast<vec4<u32>>(v) & vec4<u32>(0x7fffffffu);
-}
-
-// 2^(exponent - 14) for values below 2^(exponent + 1), kept where its inverse is a normal number
-// too; 1 for rows of zeros.
-fn inverse_power(largest: u32) -> f32 {
-  let exponent = select(clamp(largest >> 23u, 15u, 255u), 141u, largest == 0u);
-  return bitcast<f32>((exponent - 14u) << 23u);
-}
-
-fn inverse_of_power(power: f32) -> f32 { return bitcast<f32>((254u << 23u) - bitcast<u32>(power)); }

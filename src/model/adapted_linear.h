@@ -5,6 +5,7 @@
 #include "ops/context.h"
 #include "ops/elementwise.h"
 #include "ops/linear.h"
+#include "ops/lora_matrix.h"
 
 namespace wgrad::model {
 
@@ -13,6 +14,7 @@ namespace wgrad::model {
 struct AdaptedLinear {
   const Linear& linear;
   LoraPair lora;
+  const ops::LoraHalves* halves = nullptr;  ///< of this pass, where there are
   float scale = 0.0f;
   float dropout = 0.0f;  ///< 0 in evaluation
   ops::DropoutKey key;
@@ -21,13 +23,17 @@ struct AdaptedLinear {
   void forward(Context& ctx, ops::LinearInput& input, const Tensor& y, bool accumulate,
                Tensor* saved) const;
   /// Adds to the gradients of what is trained. Sets grad_x, or adds to it; an empty grad_x is not
-  /// needed. `x` may be empty where uses_input() is false.
-  void backward(Context& ctx, const Tensor& x, const Tensor& saved, const Tensor& grad_y,
+  /// needed. `x` may hold no rows where uses_input() is false.
+  void backward(Context& ctx, ops::LinearInput& x, const Tensor& saved, const Tensor& grad_y,
                 const Tensor& grad_x, bool accumulate) const;
   /// The backward pass reads x.
   bool uses_input() const {
     return static_cast<bool>(lora) || static_cast<bool>(linear.grad_weight);
   }
+
+ private:
+  /// The adapter's products are part of the layer's, in f16.
+  bool uses_halves(const Context& ctx, int64_t tokens) const;
 };
 
 }  // namespace wgrad::model

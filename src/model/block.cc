@@ -42,9 +42,13 @@ Block::Block(Context& ctx, const Model& model, const Adapter* adapter, int64_t i
       index_(index) {}
 
 AdaptedLinear Block::linear(const BlockPass& pass, Projection projection) const {
-  AdaptedLinear out{.linear = layer_[projection], .lora = {}, .key = {}};
+  AdaptedLinear out{.linear = layer_[projection], .lora = {}, .halves = nullptr, .key = {}};
   if (adapter_ == nullptr) return out;
   out.lora = adapter_->pair(index_, projection);
+  if (out.lora && !pass.halves.empty()) {
+    out.halves = &pass.halves[static_cast<size_t>(index_) * kProjectionCount +
+                              static_cast<size_t>(projection)];
+  }
   out.scale = adapter_->scale();
   if (pass.training) out.dropout = static_cast<float>(adapter_->lora().dropout);
   // A stream of its own for each step (32 bits), micro-batch (16), layer (13) and projection (3).
@@ -189,7 +193,8 @@ void Block::backward_feed_forward(const BlockPass& pass, BlockActivations& saved
       ops::swiglu_forward(ctx_, saved.gate, saved.up, activated);
     }
     if (below) grad_activated = activation(ctx_, saved.gate.shape(), "scratch/grad activated");
-    down.backward(ctx_, activated, lora(Projection::kDown), grad, grad_activated, false);
+    ops::LinearInput input(activated);
+    down.backward(ctx_, input, lora(Projection::kDown), grad, grad_activated, false);
     lora(Projection::kDown) = Tensor();
   }
   if (!below) return;
@@ -205,8 +210,9 @@ void Block::backward_feed_forward(const BlockPass& pass, BlockActivations& saved
                           saved.middle_inv_rms, config.rms_norm_eps);
   }
   if (needs_input_grad) grad_normed = activation(ctx_, saved.middle.shape(), "scratch/grad normed");
-  up.backward(ctx_, normed, lora(Projection::kUp), grad_up, grad_normed, false);
-  gate.backward(ctx_, normed, lora(Projection::kGate), grad_gate, grad_normed, true);
+  ops::LinearInput input(normed);
+  up.backward(ctx_, input, lora(Projection::kUp), grad_up, grad_normed, false);
+  gate.backward(ctx_, input, lora(Projection::kGate), grad_gate, grad_normed, true);
   lora(Projection::kUp) = lora(Projection::kGate) = Tensor();
   if (!needs_input_grad) return;
   ops::rms_norm_backward(ctx_, saved.middle, layer_.post_attention_norm.weight,
@@ -221,8 +227,11 @@ void Block::backward_attention(const BlockPass& pass, BlockActivations& saved, c
   const bool below = needs_input_grad || trains({Projection::kQ, Projection::kK, Projection::kV});
   Tensor grad_attention;
   if (below) grad_attention = activation(ctx_, saved.attention.shape(), "scratch/grad attention");
-  linear(pass, Projection::kO)
-      .backward(ctx_, saved.attention, lora(Projection::kO), grad, grad_attention, false);
+  {
+    ops::LinearInput input(saved.attention);
+    linear(pass, Projection::kO)
+        .backward(ctx_, input, lora(Projection::kO), grad, grad_attention, false);
+  }
   lora(Projection::kO) = Tensor();
   if (!below) return;
 
@@ -251,12 +260,13 @@ void Block::backward_attention(const BlockPass& pass, BlockActivations& saved, c
                           config.rms_norm_eps);
   }
   if (needs_input_grad) grad_normed = activation(ctx_, saved.input.shape(), "scratch/grad normed");
+  ops::LinearInput input(normed);
   linear(pass, Projection::kV)
-      .backward(ctx_, normed, lora(Projection::kV), grad_v, grad_normed, false);
+      .backward(ctx_, input, lora(Projection::kV), grad_v, grad_normed, false);
   linear(pass, Projection::kK)
-      .backward(ctx_, normed, lora(Projection::kK), grad_k, grad_normed, true);
+      .backward(ctx_, input, lora(Projection::kK), grad_k, grad_normed, true);
   linear(pass, Projection::kQ)
-      .backward(ctx_, normed, lora(Projection::kQ), grad_q, grad_normed, true);
+      .backward(ctx_, input, lora(Projection::kQ), grad_q, grad_normed, true);
   if (!needs_input_grad) return;
   ops::rms_norm_backward(ctx_, saved.input, layer_.input_norm.weight, saved.input_inv_rms,
                          grad_normed, grad, true, layer_.input_norm.grad);

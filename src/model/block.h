@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <span>
 
 #include "model/adapted_linear.h"
 #include "model/adapter.h"
@@ -38,6 +39,8 @@ struct BlockPass {
   bool training = false;
   uint64_t dropout_seed = 0;
   uint32_t step = 0, micro_batch = 0;
+  /// The adapter's factors in f16: number layer * kProjectionCount + projection; or none.
+  std::span<const ops::LoraHalves> halves = {};
 };
 
 /// One transformer block, forward and backward as mirror images:

@@ -53,8 +53,24 @@ Tensor Decoder::embed(const Batch& batch) {
   return x;
 }
 
+std::span<const ops::LoraHalves> Decoder::pack_adapter() {
+  if (adapter_ == nullptr || !ops::lora_uses_matrices(ctx_, adapter_->lora().rank)) return {};
+  halves_.resize(static_cast<size_t>(layers()) * kProjectionCount);
+  for (int64_t layer = 0; layer < layers(); ++layer) {
+    for (const Projection p : kProjections) {
+      const LoraPair pair = adapter_->pair(layer, p);
+      if (!pair) continue;
+      ops::lora_pack_factors(
+          ctx_, pair.a->value, pair.b->value,
+          halves_[static_cast<size_t>(layer) * kProjectionCount + static_cast<size_t>(p)]);
+    }
+  }
+  return halves_;
+}
+
 Tensor Decoder::run_blocks(const Batch& batch, std::vector<KeyValueCache>* caches) {
-  const BlockPass pass{.batch = batch, .rope_table = rope_table_};
+  BlockPass pass{.batch = batch, .rope_table = rope_table_};
+  if (caches == nullptr) pass.halves = pack_adapter();
   Tensor x = embed(batch);
   for (int64_t i = 0; i < layers(); ++i) {
     KeyValueCache* cache = caches == nullptr ? nullptr : &(*caches)[static_cast<size_t>(i)];
@@ -144,7 +160,8 @@ void Decoder::forward_backward(const Batch& batch, float loss_scale, StepKey key
                        .training = true,
                        .dropout_seed = settings_.dropout_seed,
                        .step = key.step,
-                       .micro_batch = key.micro_batch};
+                       .micro_batch = key.micro_batch,
+                       .halves = pack_adapter()};
   const auto block = [&](int64_t i) { return Block(ctx_, model_, adapter_, i); };
   const bool keep = settings_.recompute == Recompute::kNone;
 

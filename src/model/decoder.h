@@ -54,6 +54,8 @@ class Decoder {
   /// Makes the rotary table reach the batch's positions; an input error where the model does not.
   void cover_positions(const Batch& batch);
   Tensor embed(const Batch& batch);
+  /// The adapter's factors in f16 as they are now, for BlockPass; empty where they are not used.
+  std::span<const ops::LoraHalves> pack_adapter();
   /// The residual stream after the last block, without keeping anything for a backward pass.
   Tensor run_blocks(const Batch& batch, std::vector<KeyValueCache>* caches);
   Tensor final_norm(const Tensor& x, Tensor& inv_rms);
@@ -69,6 +71,7 @@ class Decoder {
   const Adapter* adapter_;
   DecoderSettings settings_;
   Tensor rope_table_;
+  std::vector<ops::LoraHalves> halves_;
 };
 
 }  // namespace wgrad::model

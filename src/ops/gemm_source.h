@@ -32,6 +32,10 @@ struct GemmKernel {
   ScaleB b_scale = ScaleB::kNone;
   bool bias = false;
   bool store_vec4 = true;
+  /// Padded rank of a term that is added to the result in the same pass: small [m, rank] (f16, row
+  /// by row, with a factor a row) times factor^T [n, rank] (kNT) or factor [rank, n] (kNN). 0:
+  /// none.
+  int64_t low_rank = 0;
 
   auto operator<=>(const GemmKernel&) const = default;
   int subgroups() const { return (bm / wm) * (bn / wn); }
@@ -45,11 +49,14 @@ struct GemmParams {
   uint32_t chunks, a_blocks, b_blocks;  ///< rows (kTN: columns) of blocks that may be read
   float factor;
   uint32_t a_offset, b_offset;  ///< of the first block, in units of 16 bytes
-  uint32_t b_scale_offset, unused;
+  uint32_t b_scale_offset;
+  uint32_t low_rank_rows, low_rank_columns;  ///< of small and factor that may be read
+  uint32_t low_rank_row, low_rank_column;    ///< that belong to the first of C
+  uint32_t unused;
 };
-static_assert(sizeof(GemmParams) == 64);
+static_assert(sizeof(GemmParams) == 80);
 
-/// Bindings: A, B, scales of A, [scales of B], [bias], C.
+/// Bindings: A, B, scales of A, [scales of B], [bias], [small, its factors, factor], C.
 std::string gemm_source(const GemmKernel& kernel);
 const gpu::KernelSpec& gemm_kernel_spec(const GemmKernel& kernel);
 

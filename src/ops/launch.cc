@@ -99,11 +99,11 @@ std::string reduction_prelude(const gpu::Features& features, int64_t lanes) {
                      gpu::kernel_source("lib_row_reduce_subgroups"));
 }
 
-void launch(Context& ctx, const gpu::KernelSpec& kernel, std::initializer_list<Argument> arguments,
+void launch(Context& ctx, const gpu::KernelSpec& kernel, std::span<const Argument> arguments,
             std::span<const std::byte> parameters, gpu::Workgroups workgroups) {
   if (ctx.kind() == DeviceKind::kPlan) ctx.plan_kernel(kernel);
   if (ctx.kind() != DeviceKind::kGpu) return;
-  check_bindings(ctx, kernel, std::span(arguments.begin(), arguments.size()));
+  check_bindings(ctx, kernel, arguments);
   std::array<gpu::Binding, 16> bindings;
   uint32_t writable = 0;
   size_t count = 0;

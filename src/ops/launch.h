@@ -46,14 +46,19 @@ inline Argument out(const Tensor& tensor) { return {tensor, true}; }
 
 /// Records one dispatch; a plan only notes the kernel. Reports a binding that is not aligned,
 /// exceeds the device's limit, or is written while the same storage is read.
-void launch(Context& ctx, const gpu::KernelSpec& kernel, std::initializer_list<Argument> arguments,
+void launch(Context& ctx, const gpu::KernelSpec& kernel, std::span<const Argument> arguments,
             std::span<const std::byte> parameters, gpu::Workgroups workgroups);
 
 template <typename Params>
-void launch(Context& ctx, const gpu::KernelSpec& kernel, std::initializer_list<Argument> arguments,
+void launch(Context& ctx, const gpu::KernelSpec& kernel, std::span<const Argument> arguments,
             const Params& params, gpu::Workgroups workgroups) {
   static_assert(sizeof(Params) % 4 == 0);
   launch(ctx, kernel, arguments, std::as_bytes(std::span<const Params>(&params, 1)), workgroups);
+}
+template <typename Params>
+void launch(Context& ctx, const gpu::KernelSpec& kernel, std::initializer_list<Argument> arguments,
+            const Params& params, gpu::Workgroups workgroups) {
+  launch(ctx, kernel, std::span(arguments.begin(), arguments.size()), params, workgroups);
 }
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }

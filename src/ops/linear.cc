@@ -31,6 +31,7 @@ struct LinearCall {
   const Tensor& y;
   bool accumulate;
   LinearInput* shared = nullptr;  ///< x, where others take it too
+  LowRankTerm term = {};
 
   int64_t m() const { return x.dim(0); }
   int64_t n() const { return y.dim(1); }
@@ -47,6 +48,10 @@ void check(std::string_view function, const LinearCall& c) {
   expect_tensor(function, forward ? "x" : "grad_y", c.x, DType::kF32, {c.m(), from});
   expect_tensor(function, forward ? "y" : "grad_x", c.y, DType::kF32, {c.m(), to});
   if (c.bias) expect_tensor(function, "bias", c.bias, DType::kF32, {to});
+  if (c.term && c.weight.format != WeightFormat::kF16Blocks &&
+      c.weight.format != WeightFormat::kNF4) {
+    throw runtime_failure(function, "a low-rank term", "expected a weight that multiplies in f16");
+  }
 }
 
 cpu::Nf4View nf4_view(const Weight& w) {
@@ -155,13 +160,16 @@ void run_blocks(Context& ctx, const LinearCall& c, int64_t group_rows, const Blo
       p.b.rows = std::min(group_rows, out_features - row);
       p.b.blocks = blocks(row, p.b.rows);
       p.accumulate = c.accumulate || (!forward && row > 0);
+      p.low_rank = c.term;
       if (forward) {
         p.n = p.b.rows;
         p.c_column = row;
+        p.low_rank.column += row;
         if (c.bias) p.bias = c.bias.flat(row, p.b.rows);
       } else {
         p.k = p.b.rows;
         p.a_column = row;
+        if (row > 0) p.low_rank = {};
       }
       product_f16(ctx, p);
     }
@@ -272,13 +280,19 @@ void linear_forward(Context& ctx, const Tensor& x, const Weight& weight, const T
 }
 
 void linear_forward(Context& ctx, LinearInput& x, const Weight& weight, const Tensor& bias,
-                    const Tensor& y, bool accumulate) {
-  run(ctx, "linear_forward", {MatmulOp::kNT, x.rows(), weight, bias, y, accumulate, &x});
+                    const Tensor& y, bool accumulate, const LowRankTerm& term) {
+  run(ctx, "linear_forward", {MatmulOp::kNT, x.rows(), weight, bias, y, accumulate, &x, term});
 }
 
 void linear_backward_input(Context& ctx, const Tensor& grad_y, const Weight& weight,
                            const Tensor& grad_x, bool accumulate) {
   run(ctx, "linear_backward_input", {MatmulOp::kNN, grad_y, weight, Tensor(), grad_x, accumulate});
+}
+
+void linear_backward_input(Context& ctx, LinearInput& grad_y, const Weight& weight,
+                           const Tensor& grad_x, bool accumulate, const LowRankTerm& term) {
+  run(ctx, "linear_backward_input",
+      {MatmulOp::kNN, grad_y.rows(), weight, Tensor(), grad_x, accumulate, &grad_y, term});
 }
 
 void linear_backward_weight(Context& ctx, const Tensor& grad_y, const Tensor& x,

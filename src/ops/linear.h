@@ -8,6 +8,7 @@
 
 #include "ops/context.h"
 #include "ops/f16_operand.h"
+#include "ops/matmul_f16.h"
 #include "ops/tensor.h"
 
 namespace wgrad::ops {
@@ -70,12 +71,14 @@ class LinearInput {
 /// y[T,out] = x[T,in] W^T + bias (bias may be empty) (+ y when accumulate).
 void linear_forward(Context& ctx, const Tensor& x, const Weight& weight, const Tensor& bias,
                     const Tensor& y, bool accumulate = false);
-/// The same for an input that other layers take too.
+/// The same for an input that other layers take too; y gets `term` as well, where there is one.
 void linear_forward(Context& ctx, LinearInput& x, const Weight& weight, const Tensor& bias,
-                    const Tensor& y, bool accumulate = false);
+                    const Tensor& y, bool accumulate = false, const LowRankTerm& term = {});
 /// grad_x[T,in] = grad_y[T,out] W (+ grad_x when accumulate).
 void linear_backward_input(Context& ctx, const Tensor& grad_y, const Weight& weight,
                            const Tensor& grad_x, bool accumulate);
+void linear_backward_input(Context& ctx, LinearInput& grad_y, const Weight& weight,
+                           const Tensor& grad_x, bool accumulate, const LowRankTerm& term = {});
 /// grad_w[out,in] += grad_y^T x.
 void linear_backward_weight(Context& ctx, const Tensor& grad_y, const Tensor& x,
                             const Tensor& grad_w);

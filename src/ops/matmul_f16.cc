@@ -1,6 +1,7 @@
 #include "ops/matmul_f16.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "ops/f16_blocks.h"
 #include "ops/gemm_source.h"
@@ -75,19 +76,27 @@ void run(Context& ctx, const F16Product& p, int64_t a_column) {
   kernel.bias = static_cast<bool>(p.bias);
   kernel.store_vec4 = p.n % 4 == 0 && p.ldc % 4 == 0 && params.c_offset % 4 == 0;
 
+  if (p.low_rank) {
+    const LowRankTerm& term = p.low_rank;
+    kernel.low_rank = term.padded_rank;
+    params.low_rank_rows = static_cast<uint32_t>(term.rows);
+    params.low_rank_columns = static_cast<uint32_t>(term.columns);
+    params.low_rank_row = static_cast<uint32_t>(term.row);
+    params.low_rank_column = static_cast<uint32_t>(term.column);
+  }
+
   const gpu::KernelSpec& spec = gemm_kernel_spec(kernel);
   const auto workgroups = groups(int64_t{params.tiles_m} * params.tiles_n);
-  const Argument a = in(p.a.blocks), b = in(p.b.blocks), a_scales = in(p.a.scales);
-  if (p.b.scales && p.bias) {
-    launch(ctx, spec, {a, b, a_scales, in(b_scales.tensor), in(bias.tensor), out(c.tensor)}, params,
-           workgroups);
-  } else if (p.b.scales) {
-    launch(ctx, spec, {a, b, a_scales, in(b_scales.tensor), out(c.tensor)}, params, workgroups);
-  } else if (p.bias) {
-    launch(ctx, spec, {a, b, a_scales, in(bias.tensor), out(c.tensor)}, params, workgroups);
-  } else {
-    launch(ctx, spec, {a, b, a_scales, out(c.tensor)}, params, workgroups);
+  std::vector<Argument> arguments = {in(p.a.blocks), in(p.b.blocks), in(p.a.scales)};
+  if (p.b.scales) arguments.push_back(in(b_scales.tensor));
+  if (p.bias) arguments.push_back(in(bias.tensor));
+  if (p.low_rank) {
+    for (const Tensor* t : {&p.low_rank.small, &p.low_rank.scales, &p.low_rank.factor}) {
+      arguments.push_back(in(*t));
+    }
   }
+  arguments.push_back(out(c.tensor));
+  launch(ctx, spec, std::span<const Argument>(arguments), params, workgroups);
 }
 
 /// Rows [begin, begin + rows) of an operand, begin a multiple of 64.
@@ -141,6 +150,9 @@ void product_f16(Context& ctx, const F16Product& p) {
         part.c_column += n0;
         if (p.bias) part.bias = k0 == 0 ? p.bias.flat(n0, part.n) : Tensor();
         part.accumulate = p.accumulate || k0 > 0;
+        part.low_rank.row += m0;
+        part.low_rank.column += n0;
+        if (k0 > 0) part.low_rank = {};
         run(ctx, part, p.op == MatmulOp::kTN ? m0 : p.a_column + k0);
       });
     });

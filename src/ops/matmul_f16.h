@@ -12,6 +12,19 @@ namespace wgrad::ops {
 /// Whether the device multiplies f16 matrices: subgroup matrices with subgroups of exactly 32.
 bool has_f16_product(const Context& ctx);
 
+/// What a product adds to its result in the same pass: small [m, rank] times factor^T, of
+/// lora_matrix.h.
+struct LowRankTerm {
+  Tensor small;   ///< f16 [m padded to 32, rank padded to 16]
+  Tensor scales;  ///< f32 [m]: the factor that a row of the term is multiplied by
+  Tensor factor;  ///< f16: kNT [n padded to 32, padded rank], kNN [padded rank, n padded to 32]
+  int64_t padded_rank = 0;
+  int64_t rows = 0, columns = 0;  ///< of small and factor, padded
+  int64_t row = 0, column = 0;    ///< that belong to the first of the result
+
+  explicit operator bool() const { return padded_rank > 0; }
+};
+
 /// A product of packed operands. A must fit one binding; B and C are taken in parts where they do
 /// not. kTN needs operands with one factor for all.
 struct F16Product {
@@ -24,6 +37,7 @@ struct F16Product {
   Tensor bias;           ///< [n] or empty
   float alpha = 1.0f;
   bool accumulate = false;
+  LowRankTerm low_rank;  ///< or empty; not where both B has scales and there is a bias
 };
 void product_f16(Context& ctx, const F16Product& product);
 

@@ -87,17 +87,17 @@ void nf4_quantise(Context& ctx, const Tensor& x, const Tensor& packed, const Ten
   }();
   // Parts of 512 elements are whole blocks and start at multiples of 256 bytes of the codes.
   constexpr int64_t kPart = 512;
-  for_row_parts(
-      ctx, "nf4_quantise", ceil_div(x.size(), kPart), kPart * 4, [&](int64_t begin, int64_t end) {
-        const int64_t first = begin * kPart;
-        const int64_t count = std::min(x.size(), end * kPart) - first;
-        const Window from = window(x.flat(first, count));
-        const Window to = window(packed.flat(first / 2, nf4_words(count) * 4));
-        const Window scales = window(absmax.flat(first / cpu::kNf4Block, cpu::nf4_blocks(count)));
-        const Params p{static_cast<uint32_t>(count), from.offset, scales.offset, to.offset / 4};
-        launch(ctx, kSpec, {in(from.tensor), out(to.tensor), out(scales.tensor)}, p,
-               invocations(nf4_words(count)));
-      });
+  const int64_t step =
+      kPart * rows_per_binding(ctx, "nf4_quantise", ceil_div(x.size(), kPart), kPart * 4, 1);
+  for (int64_t first = 0; first < x.size(); first += step) {
+    const int64_t count = std::min(x.size() - first, step);
+    const Window from = window(x.flat(first, count));
+    const Window to = window(packed.flat(first / 2, nf4_words(count) * 4));
+    const Window scales = window(absmax.flat(first / cpu::kNf4Block, cpu::nf4_blocks(count)));
+    const Params p{static_cast<uint32_t>(count), from.offset, scales.offset, to.offset / 4};
+    launch(ctx, kSpec, {in(from.tensor), out(to.tensor), out(scales.tensor)}, p,
+           invocations(nf4_words(count)));
+  }
 }
 
 Weight load_nf4_weight(Context& ctx, std::string name, int64_t out_features, int64_t in_features,

@@ -18,5 +18,6 @@ void add_nf4_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase
 void add_exported_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
 void add_linear_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
 void add_quantise_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
+void add_lora_matrix_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
 
 }  // namespace wgrad::ops

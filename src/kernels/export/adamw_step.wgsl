@@ -29,17 +29,35 @@ fn complement(beta: f32) -> f32 {
   return select(exact, decimal, abs(exact - decimal) <= 0x1p-25);
 }
 
+// A product as it is rounded on its own: the compiler, which does not know that eps has no sign,
+// cannot fuse it with the sum that follows. Fused and separate roundings drift apart over steps.
+fn rounded(x: f32) -> f32 {
+  return bitcast<f32>(bitcast<u32>(x) ^ (bitcast<u32>(params.eps) >> 31u));
+}
+
+// Division and square root with one step of correction: WGSL's own may err by 2.5 ulp.
+fn divide(a: f32, b: f32) -> f32 {
+  let q = a / b;
+  return q + fma(-q, b, a) / b;
+}
+
+fn square_root(x: f32) -> f32 {
+  let s = sqrt(x);
+  return s + fma(-s, s, x) / max(2.0 * s, 1e-30);
+}
+
 @compute @workgroup_size(256)
 fn adamw_step(@builtin(workgroup_id) group: vec3<u32>,
               @builtin(num_workgroups) groups: vec3<u32>,
               @builtin(local_invocation_index) t: u32) {
   let i = (group.x + group.y * groups.x) * 256u + t;
   if (i >= params.n) { return; }
-  let m_next = params.beta1 * m[i] + complement(params.beta1) * g[i];
-  let v_next = params.beta2 * v[i] + complement(params.beta2) * (g[i] * g[i]);
+  let m_next = rounded(params.beta1 * m[i]) + rounded(complement(params.beta1) * g[i]);
+  let v_next =
+      rounded(params.beta2 * v[i]) + rounded(complement(params.beta2) * rounded(g[i] * g[i]));
   m[i] = m_next;
   v[i] = v_next;
-  let direction = m_next / params.bias_correction1 /
-                  (sqrt(v_next / params.bias_correction2) + params.eps);
-  p[i] = p[i] * (1.0 - params.lr * params.weight_decay) - params.lr * direction;
+  let denominator = square_root(divide(v_next, params.bias_correction2)) + params.eps;
+  let direction = divide(divide(m_next, params.bias_correction1), denominator);
+  p[i] = rounded(p[i] * (1.0 - params.lr * params.weight_decay)) - rounded(params.lr * direction);
 }

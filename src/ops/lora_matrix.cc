@@ -1,0 +1,180 @@
+#include "ops/lora_matrix.h"
+
+#include <algorithm>
+#include <string>
+
+#include "gpu/kernel_text.h"
+#include "ops/f16_blocks.h"
+#include "ops/launch.h"
+#include "ops/lora_matrix_source.h"
+#include "ops/window.h"
+
+namespace wgrad::ops {
+
+namespace {
+
+/// Fewer tokens leave the tiles mostly empty.
+constexpr int64_t kFewestTokens = 64;
+constexpr int64_t kLargestRank = 64;
+/// Workgroups that keep a large device busy.
+constexpr int64_t kWorkgroups = 256;
+
+int64_t padded_rank(int64_t rank) { return ceil_div(rank, 16) * 16; }
+
+struct FactorParams {
+  uint32_t a_rows, a_quads, a_padded_rows, a_padded_quads;
+  uint32_t b_rows, b_quads, b_padded_rows, b_padded_quads;
+};
+
+const gpu::KernelSpec& factors_kernel() {
+  static const gpu::KernelSpec spec{
+      "lora_pack_factors", "main", std::string(gpu::kernel_source("lib_powers")), {}, {}};
+  return spec;
+}
+
+LowRankTerm project(Context& ctx, LinearInput& wide, const LoraHalves& halves, bool forward,
+                    float alpha, float next_alpha, const Tensor& small) {
+  const int64_t tokens = wide.rows().dim(0);
+  expect_tensor("lora_project", "small", small, DType::kF32, {tokens, halves.rank});
+  LowRankTerm term;
+  term.padded_rank = padded_rank(halves.rank);
+  term.rows = f16_padded(tokens);
+  term.columns = f16_padded(forward ? halves.out_features : halves.in_features);
+  term.factor = forward ? halves.b : halves.a;
+  term.small = ctx.allocate({term.rows, term.padded_rank}, DType::kF16, "scratch/lora");
+  term.scales = ctx.allocate({tokens}, DType::kF32, "scratch/lora");
+  const F16Operand& operand = wide.packed(ctx, 0, tokens);
+  LoraMatrixParams p{};
+  p.m = static_cast<uint32_t>(tokens);
+  p.rank = static_cast<uint32_t>(halves.rank);
+  p.column_blocks = static_cast<uint32_t>(f16_padded(operand.columns) / 16);
+  p.factor_power = forward ? 0 : 1;
+  p.alpha = alpha;
+  p.next_alpha = next_alpha;
+  launch(ctx,
+         lora_matrix_kernel({.step = LoraMatrixStep::kProject,
+                             .padded_rank = term.padded_rank,
+                             .factor_rows_are_wide = !forward}),
+         {in(operand.blocks), in(operand.scales), in(forward ? halves.a : halves.b),
+          in(halves.powers), out(small), out(term.small), out(term.scales)},
+         p, groups(term.rows / kLoraPanel));
+  return term;
+}
+
+/// The parts of one gradient.
+struct Parts {
+  Parts(int64_t tokens, int64_t columns, int64_t rank) : width(f16_padded(columns)) {
+    const int64_t column_groups = ceil_div(width, kLoraMatrixColumns);
+    const int64_t wanted = ceil_div(kWorkgroups, column_groups);
+    rows = std::min(lora_most_part_rows(padded_rank(rank)),
+                    ceil_div(ceil_div(tokens, wanted), kLoraPanel) * kLoraPanel);
+    count = ceil_div(tokens, rows);
+    size = padded_rank(rank) * width;
+    workgroups = count * column_groups;
+  }
+  int64_t width, rows = 0, count = 0, size = 0, workgroups = 0;
+};
+
+void run_parts(Context& ctx, const Parts& parts, LinearInput& wide, const Tensor& small,
+               bool rows_are_wide, int64_t offset, int64_t scales_offset, const Tensor& sums,
+               const Tensor& scales) {
+  const int64_t tokens = small.dim(0);
+  const F16Operand& operand = wide.packed(ctx, 0, tokens);
+  LoraMatrixParams p{};
+  p.m = static_cast<uint32_t>(tokens);
+  p.rank = static_cast<uint32_t>(small.dim(1));
+  p.column_blocks = static_cast<uint32_t>(parts.width / 16);
+  p.rows_per_part = static_cast<uint32_t>(parts.rows);
+  p.parts = static_cast<uint32_t>(parts.count);
+  p.parts_offset = static_cast<uint32_t>(offset);
+  p.scales_offset = static_cast<uint32_t>(scales_offset);
+  launch(ctx,
+         lora_matrix_kernel({.step = LoraMatrixStep::kGradient,
+                             .padded_rank = padded_rank(small.dim(1)),
+                             .factor_rows_are_wide = rows_are_wide}),
+         {in(operand.blocks), in(operand.scales), in(small), out(sums), out(scales)}, p,
+         groups(parts.workgroups));
+}
+
+}  // namespace
+
+bool lora_uses_matrices(const Context& ctx, int64_t rank) {
+  return ctx.compute() == ComputeType::kF16 && has_f16_product(ctx) && rank % 4 == 0 &&
+         rank <= kLargestRank && ctx.limits().max_workgroup_memory >= (32 << 10);
+}
+
+bool lora_fits(const Context& ctx, const LoraHalves& halves, const Weight& weight, int64_t tokens) {
+  const int64_t in = weight.in_features, out = weight.out_features;
+  const bool in_f16 = weight.format == WeightFormat::kF16Blocks ||
+                      (weight.format == WeightFormat::kNF4 && in % 8 == 0);
+  return static_cast<bool>(halves) && in_f16 && in % 4 == 0 && tokens >= kFewestTokens &&
+         tokens <= f16_rows_at_once(ctx, std::max(in, out));
+}
+
+void lora_pack_factors(Context& ctx, const Tensor& a, const Tensor& b, LoraHalves& halves) {
+  const int64_t rank = a.dim(0), in_features = a.dim(1), out_features = b.dim(0);
+  if (!halves) {
+    halves.a = ctx.allocate({padded_rank(rank), f16_padded(in_features)}, DType::kF16, "adapter");
+    halves.b = ctx.allocate({f16_padded(out_features), padded_rank(rank)}, DType::kF16, "adapter");
+    halves.powers = ctx.allocate({4}, DType::kF32, "adapter");
+    halves.rank = rank, halves.in_features = in_features, halves.out_features = out_features;
+  }
+  FactorParams p{};
+  p.a_rows = static_cast<uint32_t>(rank);
+  p.a_quads = static_cast<uint32_t>(in_features / 4);
+  p.a_padded_rows = static_cast<uint32_t>(padded_rank(rank));
+  p.a_padded_quads = static_cast<uint32_t>(f16_padded(in_features) / 4);
+  p.b_rows = static_cast<uint32_t>(out_features);
+  p.b_quads = static_cast<uint32_t>(rank / 4);
+  p.b_padded_rows = static_cast<uint32_t>(f16_padded(out_features));
+  p.b_padded_quads = static_cast<uint32_t>(padded_rank(rank) / 4);
+  launch(ctx, factors_kernel(),
+         {ops::in(a), ops::in(b), out(halves.a), out(halves.b), out(halves.powers)}, p, {2, 1, 1});
+}
+
+LowRankTerm lora_project_forward(Context& ctx, LinearInput& x, const LoraHalves& halves,
+                                 float scale, const Tensor& xa) {
+  return project(ctx, x, halves, true, 1.0f, scale, xa);
+}
+
+LowRankTerm lora_project_backward(Context& ctx, LinearInput& grad_y, const LoraHalves& halves,
+                                  float scale, const Tensor& grad_xa) {
+  return project(ctx, grad_y, halves, false, scale, 1.0f, grad_xa);
+}
+
+void lora_add_gradients(Context& ctx, LinearInput& grad_y, const Tensor& xa, float scale,
+                        LinearInput& x, const Tensor& grad_xa, const Tensor& grad_b,
+                        const Tensor& grad_a) {
+  const int64_t tokens = xa.dim(0), rank = xa.dim(1);
+  const int64_t out_features = grad_y.rows().dim(1), in_features = x.rows().dim(1);
+  expect_tensor("lora_add_gradients", "grad_b", grad_b, DType::kF32, {out_features, rank});
+  expect_tensor("lora_add_gradients", "grad_a", grad_a, DType::kF32, {rank, in_features});
+  const Parts of_b(tokens, out_features, rank), of_a(tokens, in_features, rank);
+  const int64_t begin_a = of_b.count * of_b.size;
+  const Tensor sums =
+      ctx.allocate({begin_a + of_a.count * of_a.size}, DType::kF32, "scratch/lora_parts");
+  const Tensor scales = ctx.allocate({of_b.count + of_a.count}, DType::kF32, "scratch/lora_parts");
+  run_parts(ctx, of_b, grad_y, xa, true, 0, 0, sums, scales);
+  run_parts(ctx, of_a, x, grad_xa, false, begin_a, of_b.count, sums, scales);
+  struct Params {
+    uint32_t rank_quads, padded_rank_quads, out, in_quads, padded_in_quads;
+    uint32_t size_b, size_a, parts_b, parts_a;
+    float alpha;
+    uint32_t unused[2];
+  } p{};
+  p.rank_quads = static_cast<uint32_t>(rank / 4);
+  p.padded_rank_quads = static_cast<uint32_t>(padded_rank(rank) / 4);
+  p.out = static_cast<uint32_t>(out_features);
+  p.in_quads = static_cast<uint32_t>(in_features / 4);
+  p.padded_in_quads = static_cast<uint32_t>(of_a.width / 4);
+  p.size_b = static_cast<uint32_t>(of_b.size / 4);
+  p.size_a = static_cast<uint32_t>(of_a.size / 4);
+  p.parts_b = static_cast<uint32_t>(of_b.count);
+  p.parts_a = static_cast<uint32_t>(of_a.count);
+  p.alpha = scale;
+  static const gpu::KernelSpec kSum{"lora_sum_parts", "main", {}, {}, {}};
+  launch(ctx, kSum, {ops::in(sums), ops::in(scales), out(grad_b), out(grad_a)}, p,
+         invocations((grad_b.size() + grad_a.size()) / 4));
+}
+
+}  // namespace wgrad::ops
