@@ -3,14 +3,18 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <new>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "command.h"
 #include "config_file.h"
+#include "threads.h"
 #include "wgrad/error.h"
 
 namespace {
@@ -107,10 +111,19 @@ void open_standard_files() {
 // Must not throw, wherever the messages lead to.
 void print_error(const char* text) { std::fprintf(stderr, "error: %s\n", text); }
 
+bool computes(int argc, char** argv) {
+  const std::vector<std::string_view> arguments(argv + 1, argv + argc);
+  const auto has = [&](std::string_view word) { return std::ranges::count(arguments, word) > 0; };
+  if (arguments.empty() || has("-h") || has("--help")) return false;
+  constexpr std::string_view kCommands[] = {"train", "eval", "generate", "chat", "merge"};
+  return std::ranges::count(kCommands, arguments[0]) > 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   open_standard_files();
+  if (computes(argc, argv)) wgrad::cli::wait_politely(argv);
   try {
     return run(argc, argv);
   } catch (const wgrad::Error& error) {
