@@ -41,9 +41,32 @@ gpu::KernelSpec softmax_kernel(const Context& ctx, std::string_view entry_point,
   return kernel;
 }
 
+/// Vecs that an invocation of elementwise.wgsl takes.
+constexpr int64_t kRun = 4;
+
 void expect_words(std::string_view function, const Tensor& x) {
   if (x && x.bytes() % 4 == 0) return;
   throw runtime_failure(function, x.describe(), "expected a multiple of 4 bytes");
+}
+
+/// Whether a kernel may copy: a device's own copies can be several times slower, but take any
+/// offset and ranges of one buffer.
+bool kernel_copies(const Context& ctx, const Tensor& from, const Tensor& to) {
+  const int64_t alignment = static_cast<int64_t>(ctx.limits().storage_offset_alignment);
+  return from.storage() != to.storage() && from.byte_offset() % alignment == 0 &&
+         to.byte_offset() % alignment == 0;
+}
+
+void copy_by_kernel(Context& ctx, const Tensor& from, const Tensor& to) {
+  const int64_t n = from.bytes() / 4;
+  const Tensor x(from.storage(), from.byte_offset(), {n}, DType::kU32);
+  const Tensor y(to.storage(), to.byte_offset(), {n}, DType::kU32);
+  const gpu::KernelSpec kernel = kernel_for("copy", n);
+  for_row_parts(ctx, "copy", n, 4, [&](int64_t begin, int64_t end) {
+    const int64_t vecs = (end - begin) / vector_lanes(n);
+    launch(ctx, kernel, {in(x.flat(begin, end - begin)), out(y.flat(begin, end - begin))},
+           Params{static_cast<uint32_t>(vecs), 1.0f}, invocations(ceil_div(vecs, kRun)));
+  });
 }
 
 }  // namespace
@@ -62,7 +85,7 @@ void add(Context& ctx, const Tensor& x, const Tensor& y) {
   for_row_parts(ctx, kName, n, 4, [&](int64_t begin, int64_t end) {
     const int64_t vecs = (end - begin) / vector_lanes(n);
     launch(ctx, kernel, {in(x.flat(begin, end - begin)), out(y.flat(begin, end - begin))},
-           Params{static_cast<uint32_t>(vecs), 1.0f}, invocations(vecs));
+           Params{static_cast<uint32_t>(vecs), 1.0f}, invocations(ceil_div(vecs, kRun)));
   });
 }
 
@@ -79,7 +102,7 @@ void scale(Context& ctx, const Tensor& x, float factor) {
   for_row_parts(ctx, kName, n, 4, [&](int64_t begin, int64_t end) {
     const int64_t vecs = (end - begin) / vector_lanes(n);
     launch(ctx, kernel, {out(x.flat(begin, end - begin))},
-           Params{static_cast<uint32_t>(vecs), factor}, invocations(vecs));
+           Params{static_cast<uint32_t>(vecs), factor}, invocations(ceil_div(vecs, kRun)));
   });
 }
 
@@ -99,6 +122,8 @@ void copy(Context& ctx, const Tensor& from, const Tensor& to) {
   if (from.size() == 0) return;
   if (ctx.kind() == DeviceKind::kCpu) {
     std::memmove(to.data<void>(), from.data<void>(), static_cast<size_t>(from.bytes()));
+  } else if (kernel_copies(ctx, from, to)) {
+    copy_by_kernel(ctx, from, to);
   } else if (ctx.kind() == DeviceKind::kGpu) {
     ctx.device().copy(from.binding(), to.binding());
   }
