@@ -11,13 +11,18 @@ namespace {
 
 // Mirrors Params of dropout.wgsl.
 struct Params {
-  uint32_t n, first_low, first_high, seed_low, seed_high, stream_low, stream_high, threshold;
+  uint32_t n, first_block, seed_low, seed_high, stream_low, stream_high, threshold;
   float factor;
 };
-static_assert(sizeof(Params) == 36);
+static_assert(sizeof(Params) == 32);
 
 uint32_t low(uint64_t v) { return static_cast<uint32_t>(v); }
 uint32_t high(uint64_t v) { return static_cast<uint32_t>(v >> 32); }
+
+/// Philox blocks that an invocation of dropout.wgsl takes.
+constexpr int64_t kRun = 2;
+/// The kernel counts blocks in 32 bits.
+constexpr int64_t kMostElements = int64_t{1} << 34;
 
 /// Elements drawn at a time where a CPU result is added rather than set.
 constexpr int64_t kChunk = 4096;
@@ -58,6 +63,10 @@ void dropout(Context& ctx, const Tensor& x, const Tensor& y, float p, DropoutKey
   if (in_place && x.byte_offset() != y.byte_offset()) {
     throw runtime_failure(kName, "x and y overlap", "expected y to be x or memory of its own");
   }
+  if (n > kMostElements) {
+    throw runtime_failure(kName, fmt::format("{} elements", n),
+                          fmt::format("expected at most {}", kMostElements));
+  }
   const int64_t lanes = vector_lanes(n);
   gpu::KernelSpec kernel;
   kernel.source = "dropout";
@@ -68,11 +77,9 @@ void dropout(Context& ctx, const Tensor& x, const Tensor& y, float p, DropoutKey
   }
   kernel.overrides = {{"ACCUMULATE", accumulate ? 1.0 : 0.0}};
   for_row_parts(ctx, kName, n, 4, [&](int64_t begin, int64_t end) {
-    const uint64_t first = static_cast<uint64_t>(begin);
-    const int64_t vecs = (end - begin) / lanes;
-    const Params params{static_cast<uint32_t>(vecs),
-                        low(first),
-                        high(first),
+    const gpu::Workgroups workgroups = invocations(ceil_div(ceil_div(end - begin, 4), kRun));
+    const Params params{static_cast<uint32_t>(end - begin),
+                        static_cast<uint32_t>(begin / 4),
                         low(key.seed),
                         high(key.seed),
                         low(key.stream),
@@ -81,9 +88,9 @@ void dropout(Context& ctx, const Tensor& x, const Tensor& y, float p, DropoutKey
                         static_cast<float>(1.0 / (1.0 - static_cast<double>(p)))};
     const Tensor to = y.flat(begin, end - begin);
     if (in_place) {
-      launch(ctx, kernel, {out(to)}, params, invocations(vecs));
+      launch(ctx, kernel, {out(to)}, params, workgroups);
     } else {
-      launch(ctx, kernel, {in(x.flat(begin, end - begin)), out(to)}, params, invocations(vecs));
+      launch(ctx, kernel, {in(x.flat(begin, end - begin)), out(to)}, params, workgroups);
     }
   });
 }
