@@ -76,35 +76,59 @@ fn count_bad(v: Vec) -> f32 {
   return bad;
 }
 
+struct Squares {
+  large: Vec,
+  run: Vec,  // of the middle range
+  small: Vec,
+  bad: f32,
+}
+
+fn add_squares(sums: ptr<function, Squares>, v: Vec) {
+  // By bits, so that what is not finite lies past LARGE.
+  let size = bitcast<VecU>(v) & VecU(0x7fffffffu);
+  let low = VecU(bitcast<u32>(SMALL));
+  if (all(size - low < VecU(bitcast<u32>(LARGE)) - low)) {
+    (*sums).run += v * v;  // as what follows would
+    return;
+  }
+  if (all(size == VecU(0u))) { return; }
+  (*sums).bad += count_bad(v);
+  let is_large = abs(v) >= Vec(LARGE);
+  let is_small = abs(v) < Vec(SMALL);
+  let scaled = v * select(select(Vec(1.0), Vec(0x1p60), is_small), Vec(0x1p-75), is_large);
+  let square = scaled * scaled;
+  (*sums).large += select(Vec(0.0), square, is_large);
+  (*sums).small += select(Vec(0.0), square, is_small);
+  (*sums).run += select(select(square, Vec(0.0), is_small), Vec(0.0), is_large);
+}
+
 @compute @workgroup_size(256)
 fn norm_partial(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) t: u32) {
   let end = min(params.n, (group.x + 1u) * params.n_per_group);
   var i = group.x * params.n_per_group + t;
-  var large = Vec();
+  var sums = Squares();
   var middle = Vec();
-  var small = Vec();
-  var bad = 0.0;
   while (i < end) {
-    var run = Vec();
     let run_end = min(end, i + RUN * 256u);
-    for (; i < run_end; i += 256u) {
-      let v = x[i];
-      let size = abs(v);
-      bad += count_bad(v);
-      let is_large = size >= Vec(LARGE);
-      let is_small = size < Vec(SMALL);
-      let scaled = v * select(select(Vec(1.0), Vec(0x1p60), is_small), Vec(0x1p-75), is_large);
-      let square = scaled * scaled;
-      large += select(Vec(0.0), square, is_large);
-      small += select(Vec(0.0), square, is_small);
-      run += select(select(square, Vec(0.0), is_small), Vec(0.0), is_large);
+    for (; i + 768u < run_end; i += 1024u) {
+      // Four at once: one after the other they would wait for memory each.
+      let a = x[i];
+      let b = x[i + 256u];
+      let c = x[i + 512u];
+      let d = x[i + 768u];
+      add_squares(&sums, a);
+      add_squares(&sums, b);
+      add_squares(&sums, c);
+      add_squares(&sums, d);
     }
-    middle += run;
+    for (; i < run_end; i += 256u) { add_squares(&sums, x[i]); }
+    middle += sums.run;
+    sums.run = Vec();
   }
-  let large_sum = row_sum(lanes_sum(large), t);
+  let large_sum = row_sum(lanes_sum(sums.large), t);
   let middle_sum = row_sum(lanes_sum(middle), t);
-  let small_sum = row_sum(lanes_sum(small), t);
-  let bad_sum = row_sum(bad, t);
+  let small_sum = row_sum(lanes_sum(sums.small), t);
+  let bad_sum = row_sum(sums.bad, t);
   if (t == 0u) {
     norm_partial_out[params.first_group + group.x] =
         vec4<f32>(large_sum, middle_sum, small_sum, bad_sum);
