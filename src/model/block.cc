@@ -87,30 +87,46 @@ Tensor Block::attend(const BlockPass& pass, const Tensor& normed, BlockActivatio
     linear(pass, p).forward(ctx_, input, y, false, &act.lora[static_cast<size_t>(p)]);
     return y;
   };
-  act.q = project(Projection::kQ, "activations/q");
-  act.k = project(Projection::kK, "activations/k");
-  act.v = project(Projection::kV, "activations/v");
+  Tensor q = project(Projection::kQ, "activations/q");
+  Tensor k = project(Projection::kK, "activations/k");
+  const Tensor v = project(Projection::kV, "activations/v");
   if (config.qk_norm) {
-    forward_head_norm(layer_.q_norm, act.q, act.q_projected, act.q_inv_rms, "activations/q");
-    forward_head_norm(layer_.k_norm, act.k, act.k_projected, act.k_inv_rms, "activations/k");
+    forward_head_norm(layer_.q_norm, q, act.q_projected, act.q_inv_rms, "activations/q");
+    forward_head_norm(layer_.k_norm, k, act.k_projected, act.k_inv_rms, "activations/k");
   }
-  for (const Tensor& x : {act.q, act.k}) {
+  for (const Tensor& x : {q, k}) {
     ops::rope_apply(ctx_, x, pass.batch.device_positions, pass.rope_table, config.head_dim,
                     config.head_dim, ops::RopePairing::kHalfSplit, false);
   }
   ops::AttentionShape shape = attention_shape(config, window());
-  Tensor keys = act.k, values = act.v;
+  Tensor keys = k, values = v;
   if (cache != nullptr) {
     shape.query_offset = cache->length;
-    keys = append(ctx_, act.k, cache->keys, cache->length);
-    values = append(ctx_, act.v, cache->values, cache->length);
+    keys = append(ctx_, k, cache->keys, cache->length);
+    values = append(ctx_, v, cache->values, cache->length);
     cache->length += tokens;
   }
-  act.attention = activation(ctx_, act.q.shape(), "activations/attention");
+  act.attention = activation(ctx_, q.shape(), "activations/attention");
   act.logsumexp = activation(ctx_, {tokens, config.heads}, "activations/attention");
-  ops::attention_forward(ctx_, shape, act.q, keys, values, pass.batch.device_row_begin,
-                         act.attention, act.logsumexp);
+  act.heads = ops::attention_forward(ctx_, shape, q, keys, values, pass.batch.device_row_begin,
+                                     act.attention, act.logsumexp);
   return act.attention;
+}
+
+ops::LinearInput Block::activate(const BlockPass& pass, BlockActivations& act) const {
+  const int64_t tokens = act.gate.dim(0);
+  const auto takes_packed = [&](Projection p) {
+    return linear(pass, p).takes_packed(ctx_, tokens);
+  };
+  if (ops::swiglu_packs(ctx_, tokens, act.gate.dim(1)) && takes_packed(Projection::kGate) &&
+      takes_packed(Projection::kUp) && takes_packed(Projection::kDown)) {
+    ops::LinearInput input(ops::swiglu_pack_forward(ctx_, act.gate, act.up, act.gated));
+    act.gate = act.up = Tensor();
+    return input;
+  }
+  const Tensor activated = activation(ctx_, act.gate.shape(), "scratch/activated");
+  ops::swiglu_forward(ctx_, act.gate, act.up, activated);
+  return ops::LinearInput(activated);
 }
 
 Tensor Block::forward(const BlockPass& pass, const Tensor& x, BlockActivations* saved,
@@ -130,7 +146,8 @@ Tensor Block::forward(const BlockPass& pass, const Tensor& x, BlockActivations* 
       stream = activation(ctx_, x.shape(), "activations/residual");
       ops::copy(ctx_, x, stream);
     } else {
-      act.q = act.k = act.v = act.q_projected = act.k_projected = act.logsumexp = Tensor();
+      act.heads = {};
+      act.q_projected = act.k_projected = act.logsumexp = Tensor();
     }
     ops::LinearInput input(attention);
     linear(pass, Projection::kO)
@@ -151,16 +168,15 @@ Tensor Block::forward(const BlockPass& pass, const Tensor& x, BlockActivations* 
     linear(pass, Projection::kUp)
         .forward(ctx_, input, act.up, false, &act.lora[static_cast<size_t>(Projection::kUp)]);
   }
-  const Tensor activated = activation(ctx_, act.gate.shape(), "scratch/activated");
-  ops::swiglu_forward(ctx_, act.gate, act.up, activated);
+  ops::LinearInput input = activate(pass, act);
   if (saved != nullptr) {
     act.middle = stream;
     stream = activation(ctx_, x.shape(), "activations/residual");
     ops::copy(ctx_, act.middle, stream);
   } else {
     act.gate = act.up = Tensor();
+    act.gated = {};
   }
-  ops::LinearInput input(activated);
   linear(pass, Projection::kDown)
       .forward(ctx_, input, stream, true, &act.lora[static_cast<size_t>(Projection::kDown)]);
   if (saved != nullptr) *saved = std::move(act);
@@ -177,9 +193,22 @@ Tensor Block::backward_head_norm(const Norm& norm, const Tensor& projected, cons
   return grad_projected;
 }
 
+Tensor Block::middle_normed(const BlockActivations& saved) const {
+  const Tensor normed = activation(ctx_, saved.middle.shape(), "scratch/normed");
+  ops::rms_norm_forward(ctx_, saved.middle, layer_.post_attention_norm.weight, normed,
+                        saved.middle_inv_rms, model_.config.rms_norm_eps);
+  return normed;
+}
+
+void Block::backward_middle_norm(const BlockActivations& saved, const Tensor& grad_normed,
+                                 const Tensor& grad) const {
+  ops::rms_norm_backward(ctx_, saved.middle, layer_.post_attention_norm.weight,
+                         saved.middle_inv_rms, grad_normed, grad, true,
+                         layer_.post_attention_norm.grad);
+}
+
 void Block::backward_feed_forward(const BlockPass& pass, BlockActivations& saved,
                                   const Tensor& grad, bool needs_input_grad) const {
-  const ModelConfig& config = model_.config;
   const auto lora = [&](Projection p) -> Tensor& { return saved.lora[static_cast<size_t>(p)]; };
   const AdaptedLinear down = linear(pass, Projection::kDown);
   const AdaptedLinear up = linear(pass, Projection::kUp);
@@ -193,31 +222,56 @@ void Block::backward_feed_forward(const BlockPass& pass, BlockActivations& saved
       ops::swiglu_forward(ctx_, saved.gate, saved.up, activated);
     }
     if (below) grad_activated = activation(ctx_, saved.gate.shape(), "scratch/grad activated");
-    ops::LinearInput input(activated);
-    down.backward(ctx_, input, lora(Projection::kDown), grad, grad_activated, false);
+    ops::LinearInput input(activated), grad_output(grad);
+    down.backward(ctx_, input, lora(Projection::kDown), grad_output, grad_activated, false);
     lora(Projection::kDown) = Tensor();
   }
   if (!below) return;
 
-  const Tensor grad_gate = activation(ctx_, saved.gate.shape(), "scratch/grad gate");
-  const Tensor grad_up = activation(ctx_, saved.up.shape(), "scratch/grad up");
-  ops::swiglu_backward(ctx_, saved.gate, saved.up, grad_activated, grad_gate, grad_up);
+  ops::LinearInput grad_gate(activation(ctx_, saved.gate.shape(), "scratch/grad gate"));
+  ops::LinearInput grad_up(activation(ctx_, saved.up.shape(), "scratch/grad up"));
+  ops::swiglu_backward(ctx_, saved.gate, saved.up, grad_activated, grad_gate.rows(),
+                       grad_up.rows());
   grad_activated = saved.gate = saved.up = Tensor();
-  Tensor normed, grad_normed;
-  if (gate.uses_input() || up.uses_input()) {
-    normed = activation(ctx_, saved.middle.shape(), "scratch/normed");
-    ops::rms_norm_forward(ctx_, saved.middle, layer_.post_attention_norm.weight, normed,
-                          saved.middle_inv_rms, config.rms_norm_eps);
-  }
+  Tensor grad_normed;
+  const bool uses_input = gate.uses_input() || up.uses_input();
+  ops::LinearInput input(uses_input ? middle_normed(saved) : Tensor());
   if (needs_input_grad) grad_normed = activation(ctx_, saved.middle.shape(), "scratch/grad normed");
-  ops::LinearInput input(normed);
   up.backward(ctx_, input, lora(Projection::kUp), grad_up, grad_normed, false);
   gate.backward(ctx_, input, lora(Projection::kGate), grad_gate, grad_normed, true);
   lora(Projection::kUp) = lora(Projection::kGate) = Tensor();
-  if (!needs_input_grad) return;
-  ops::rms_norm_backward(ctx_, saved.middle, layer_.post_attention_norm.weight,
-                         saved.middle_inv_rms, grad_normed, grad, true,
-                         layer_.post_attention_norm.grad);
+  if (needs_input_grad) backward_middle_norm(saved, grad_normed, grad);
+}
+
+void Block::backward_packed_feed_forward(const BlockPass& pass, BlockActivations& saved,
+                                         const Tensor& grad, bool needs_input_grad) const {
+  const auto lora = [&](Projection p) -> Tensor& { return saved.lora[static_cast<size_t>(p)]; };
+  const AdaptedLinear down = linear(pass, Projection::kDown);
+  const AdaptedLinear up = linear(pass, Projection::kUp);
+  const AdaptedLinear gate = linear(pass, Projection::kGate);
+  ops::GatedGradients gradients;
+  {
+    ops::LinearInput grad_output(grad);
+    Tensor grad_activated = activation(ctx_, saved.gated.gate.shape(), "scratch/grad activated");
+    const Tensor grad_xa =
+        down.backward_input(ctx_, lora(Projection::kDown), grad_output, grad_activated, false);
+    gradients = ops::swiglu_pack_backward(ctx_, saved.gated, grad_activated);
+    saved.gated = {};
+    grad_activated = Tensor();
+    ops::LinearInput activated(std::move(gradients.activated));
+    down.backward_parameters(ctx_, activated, lora(Projection::kDown), grad_output, grad_xa);
+    lora(Projection::kDown) = Tensor();
+  }
+  if (!needs_input_grad && !trains({Projection::kGate, Projection::kUp})) return;
+
+  ops::LinearInput input(middle_normed(saved));
+  Tensor grad_normed;
+  if (needs_input_grad) grad_normed = activation(ctx_, saved.middle.shape(), "scratch/grad normed");
+  ops::LinearInput grad_up(std::move(gradients.up)), grad_gate(std::move(gradients.gate));
+  up.backward(ctx_, input, lora(Projection::kUp), grad_up, grad_normed, false);
+  gate.backward(ctx_, input, lora(Projection::kGate), grad_gate, grad_normed, true);
+  lora(Projection::kUp) = lora(Projection::kGate) = Tensor();
+  if (needs_input_grad) backward_middle_norm(saved, grad_normed, grad);
 }
 
 void Block::backward_attention(const BlockPass& pass, BlockActivations& saved, const Tensor& grad,
@@ -228,20 +282,25 @@ void Block::backward_attention(const BlockPass& pass, BlockActivations& saved, c
   Tensor grad_attention;
   if (below) grad_attention = activation(ctx_, saved.attention.shape(), "scratch/grad attention");
   {
-    ops::LinearInput input(saved.attention);
+    ops::LinearInput input(saved.attention), grad_output(grad);
     linear(pass, Projection::kO)
-        .backward(ctx_, input, lora(Projection::kO), grad, grad_attention, false);
+        .backward(ctx_, input, lora(Projection::kO), grad_output, grad_attention, false);
   }
   lora(Projection::kO) = Tensor();
   if (!below) return;
 
-  Tensor grad_q = activation(ctx_, saved.q.shape(), "scratch/grad q");
-  Tensor grad_k = activation(ctx_, saved.k.shape(), "scratch/grad k");
-  const Tensor grad_v = activation(ctx_, saved.v.shape(), "scratch/grad v");
-  ops::attention_backward(ctx_, attention_shape(config, window()), saved.q, saved.k, saved.v,
+  const int64_t tokens = saved.attention.dim(0);
+  const auto grad_of = [&](Projection p, const char* label) {
+    return activation(ctx_, {tokens, config.out_features(p)}, label);
+  };
+  Tensor grad_q = grad_of(Projection::kQ, "scratch/grad q");
+  Tensor grad_k = grad_of(Projection::kK, "scratch/grad k");
+  const Tensor grad_v = grad_of(Projection::kV, "scratch/grad v");
+  ops::attention_backward(ctx_, attention_shape(config, window()), saved.heads,
                           pass.batch.device_row_begin, pass.batch.device_row_end, saved.attention,
                           saved.logsumexp, grad_attention, grad_q, grad_k, grad_v);
-  saved.q = saved.k = saved.v = saved.attention = saved.logsumexp = grad_attention = Tensor();
+  saved.heads = {};
+  saved.attention = saved.logsumexp = grad_attention = Tensor();
   for (const Tensor& x : {grad_q, grad_k}) {
     ops::rope_apply(ctx_, x, pass.batch.device_positions, pass.rope_table, config.head_dim,
                     config.head_dim, ops::RopePairing::kHalfSplit, true);
@@ -261,12 +320,13 @@ void Block::backward_attention(const BlockPass& pass, BlockActivations& saved, c
   }
   if (needs_input_grad) grad_normed = activation(ctx_, saved.input.shape(), "scratch/grad normed");
   ops::LinearInput input(normed);
-  linear(pass, Projection::kV)
-      .backward(ctx_, input, lora(Projection::kV), grad_v, grad_normed, false);
-  linear(pass, Projection::kK)
-      .backward(ctx_, input, lora(Projection::kK), grad_k, grad_normed, true);
-  linear(pass, Projection::kQ)
-      .backward(ctx_, input, lora(Projection::kQ), grad_q, grad_normed, true);
+  const auto backward = [&](Projection p, const Tensor& grad_y, bool accumulate) {
+    ops::LinearInput grad_output(grad_y);
+    linear(pass, p).backward(ctx_, input, lora(p), grad_output, grad_normed, accumulate);
+  };
+  backward(Projection::kV, grad_v, false);
+  backward(Projection::kK, grad_k, true);
+  backward(Projection::kQ, grad_q, true);
   if (!needs_input_grad) return;
   ops::rms_norm_backward(ctx_, saved.input, layer_.input_norm.weight, saved.input_inv_rms,
                          grad_normed, grad, true, layer_.input_norm.grad);
@@ -276,7 +336,11 @@ void Block::backward(const BlockPass& pass, BlockActivations& saved, const Tenso
                      bool needs_input_grad) const {
   const bool attention_half =
       needs_input_grad || trains({Projection::kQ, Projection::kK, Projection::kV, Projection::kO});
-  backward_feed_forward(pass, saved, grad, attention_half);
+  if (saved.gated) {
+    backward_packed_feed_forward(pass, saved, grad, attention_half);
+  } else {
+    backward_feed_forward(pass, saved, grad, attention_half);
+  }
   if (attention_half) backward_attention(pass, saved, grad, needs_input_grad);
   saved = BlockActivations();
 }

@@ -7,7 +7,9 @@
 #include "model/adapter.h"
 #include "model/batch.h"
 #include "model/model.h"
+#include "ops/attention.h"
 #include "ops/context.h"
+#include "ops/swiglu_pack.h"
 
 namespace wgrad::model {
 
@@ -23,12 +25,13 @@ struct BlockActivations {
   Tensor input;                                           ///< [T, hidden]
   Tensor input_inv_rms;                                   ///< [T]
   Tensor q_projected, k_projected, q_inv_rms, k_inv_rms;  ///< only with q/k norms
-  Tensor q, k, v;                                         ///< after norm and rotation
+  ops::AttentionSaved heads;                              ///< q, k, v after norm and rotation
   Tensor attention;                                       ///< [T, query_size]
   Tensor logsumexp;                                       ///< [T, heads]
   Tensor middle;  ///< [T, hidden], the residual stream between the two halves
   Tensor middle_inv_rms;
   Tensor gate, up;                            ///< [T, intermediate]
+  ops::GatedHalves gated;                     ///< or these
   std::array<Tensor, kProjectionCount> lora;  ///< x A^T of each adapted projection
 };
 
@@ -65,12 +68,21 @@ class Block {
   AdaptedLinear linear(const BlockPass& pass, Projection projection) const;
   Tensor attend(const BlockPass& pass, const Tensor& normed, BlockActivations& act,
                 KeyValueCache* cache) const;
+  /// silu(gate) up, packed alone (then act holds halves) where all three layers take it so.
+  ops::LinearInput activate(const BlockPass& pass, BlockActivations& act) const;
   void forward_head_norm(const Norm& norm, Tensor& x, Tensor& projected, Tensor& inv_rms,
                          const char* label) const;
   Tensor backward_head_norm(const Norm& norm, const Tensor& projected, const Tensor& inv_rms,
                             Tensor grad, const char* label) const;
   void backward_feed_forward(const BlockPass& pass, BlockActivations& saved, const Tensor& grad,
                              bool needs_input_grad) const;
+  /// The same where gate and up were kept as halves.
+  void backward_packed_feed_forward(const BlockPass& pass, BlockActivations& saved,
+                                    const Tensor& grad, bool needs_input_grad) const;
+  /// Gradients of the norm before the feed-forward part, from that of its output.
+  void backward_middle_norm(const BlockActivations& saved, const Tensor& grad_normed,
+                            const Tensor& grad) const;
+  Tensor middle_normed(const BlockActivations& saved) const;
   void backward_attention(const BlockPass& pass, BlockActivations& saved, const Tensor& grad,
                           bool needs_input_grad) const;
   bool trains(std::initializer_list<Projection> projections) const;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -95,9 +94,13 @@ std::vector<Segment> segments(Context& ctx, const AttentionShape& s, int64_t que
                               const Tensor& row_begin) {
   const int64_t fits = tokens_per_segment(ctx, s, std::max(queries, keys));
   if (std::max(queries, keys) <= fits) return {{0, 0, queries}};
-  // A plan does not know the rows; all segments take the same kernels and memory.
-  if (ctx.kind() == DeviceKind::kPlan) return {{0, 0, std::min(queries, fits)}};
-
+  if (ctx.kind() == DeviceKind::kPlan) {  // which does not know the rows
+    std::vector<Segment> full;
+    for (int64_t first = 0; first < queries; first += fits) {
+      full.push_back({first, first, std::min(queries, first + fits)});
+    }
+    return full;
+  }
   std::vector<uint32_t> begins(static_cast<size_t>(queries), 0);
   if (queries == keys && s.query_offset == 0) begins = ctx.read<uint32_t>(row_begin);
   std::vector<Segment> result;
@@ -152,11 +155,26 @@ void forward_by_keys(Context& ctx, const AttentionShape& s, const Tensor& q, con
            queries * s.heads);
 }
 
+void check_packed(const AttentionShape& s, const std::vector<Segment>& parts,
+                  const std::vector<AttentionOperands>& packed) {
+  if (parts.size() != packed.size()) {
+    throw runtime_failure(kFunction, fmt::format("{} packed parts", packed.size()),
+                          fmt::format("expected {}", parts.size()));
+  }
+  const int64_t width = attention_packed_dim(s.head_dim);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const int64_t tokens = parts[i].end - parts[i].origin;
+    expect_tensor(kFunction, "packed q", packed[i].q, DType::kF16, {tokens * s.heads, width});
+    expect_tensor(kFunction, "packed k and v", packed[i].kv, DType::kF16,
+                  {2 * tokens * s.kv_heads, width});
+  }
+}
+
 }  // namespace
 
-void attention_forward(Context& ctx, const AttentionShape& s, const Tensor& q, const Tensor& k,
-                       const Tensor& v, const Tensor& row_begin, const Tensor& out,
-                       const Tensor& logsumexp) {
+AttentionSaved attention_forward(Context& ctx, const AttentionShape& s, const Tensor& q,
+                                 const Tensor& k, const Tensor& v, const Tensor& row_begin,
+                                 const Tensor& out, const Tensor& logsumexp) {
   check_shape(s);
   const int64_t queries = q.rank() > 0 ? q.dim(0) : 0, keys = k.rank() > 0 ? k.dim(0) : 0;
   expect_tensor(kFunction, "q", q, DType::kF32, {queries, s.heads * s.head_dim});
@@ -170,23 +188,21 @@ void attention_forward(Context& ctx, const AttentionShape& s, const Tensor& q, c
         kFunction, fmt::format("{} queries from {} on {} keys", queries, s.query_offset, keys),
         "expected a key for every query");
   }
-  if (queries == 0) return;
+  const AttentionSaved unpacked{q, k, v, {}};
+  if (queries == 0) return unpacked;
   if (ctx.kind() == DeviceKind::kCpu) {
     cpu::attention_forward(cpu_shape(s, queries, keys), q.data<float>(), k.data<float>(),
                            v.data<float>(), row_begin.data<uint32_t>(), out.data<float>(),
                            logsumexp.data<float>());
-    return;
+    return unpacked;
   }
-  if (ctx.modelled() == DeviceKind::kCpu) return;
+  if (ctx.modelled() == DeviceKind::kCpu) return unpacked;
   if (queries <= kDecodeQueries && keys > kDecodeKeys) {
     forward_by_keys(ctx, s, q, k, v, row_begin, out, logsumexp);
-    return;
+    return unpacked;
   }
-  const int64_t fits = tokens_per_segment(ctx, s, std::max(queries, keys));
-  std::optional<AttentionOperands> operands;
-  if (attention_uses_matrices(ctx, s, queries)) {
-    operands.emplace(ctx, s, std::min(queries, fits), std::min(keys, fits), false);
-  }
+  const bool matrices = attention_uses_matrices(ctx, s, queries);
+  AttentionSaved packed;
   const int64_t rows = attention_tile_rows(AttentionKernel::kForward, s.head_dim);
   for (const Segment& segment : segments(ctx, s, queries, keys, row_begin)) {
     const AttentionParams params = segment_params(s, segment, queries, keys);
@@ -194,9 +210,9 @@ void attention_forward(Context& ctx, const AttentionShape& s, const Tensor& q, c
     const auto key_part = [&](const Tensor& t) {
       return t.rows(segment.origin, segment.origin + params.keys);
     };
-    if (operands) {
-      operands->pack(ctx, part(q), key_part(k), key_part(v), {});
-      attention_forward_matrix(ctx, s, params, *operands, part(row_begin), part(out),
+    if (matrices) {
+      packed.packed.push_back(attention_pack(ctx, s.head_dim, part(q), key_part(k), key_part(v)));
+      attention_forward_matrix(ctx, s, params, packed.packed.back(), part(row_begin), part(out),
                                part(logsumexp));
       continue;
     }
@@ -205,18 +221,22 @@ void attention_forward(Context& ctx, const AttentionShape& s, const Tensor& q, c
               ops::out(part(out)), ops::out(part(logsumexp))},
              params, ceil_div(params.queries, rows) * s.heads);
   }
+  return matrices ? packed : unpacked;
 }
 
-void attention_backward(Context& ctx, const AttentionShape& s, const Tensor& q, const Tensor& k,
-                        const Tensor& v, const Tensor& row_begin, const Tensor& row_end,
-                        const Tensor& out, const Tensor& logsumexp, const Tensor& grad_out,
-                        const Tensor& grad_q, const Tensor& grad_k, const Tensor& grad_v) {
+void attention_backward(Context& ctx, const AttentionShape& s, const AttentionSaved& saved,
+                        const Tensor& row_begin, const Tensor& row_end, const Tensor& out,
+                        const Tensor& logsumexp, const Tensor& grad_out, const Tensor& grad_q,
+                        const Tensor& grad_k, const Tensor& grad_v) {
   check_shape(s);
-  const int64_t tokens = q.rank() > 0 ? q.dim(0) : 0;
+  const auto& [q, k, v, packed] = saved;
+  const int64_t tokens = out.rank() > 0 ? out.dim(0) : 0;
   const Shape q_shape{tokens, s.heads * s.head_dim}, k_shape{tokens, s.kv_heads * s.head_dim};
-  expect_tensor(kFunction, "q", q, DType::kF32, q_shape);
-  expect_tensor(kFunction, "k", k, DType::kF32, k_shape);
-  expect_tensor(kFunction, "v", v, DType::kF32, k_shape);
+  if (packed.empty()) {
+    expect_tensor(kFunction, "q", q, DType::kF32, q_shape);
+    expect_tensor(kFunction, "k", k, DType::kF32, k_shape);
+    expect_tensor(kFunction, "v", v, DType::kF32, k_shape);
+  }
   expect_tensor(kFunction, "row_begin", row_begin, DType::kU32, {tokens});
   expect_tensor(kFunction, "row_end", row_end, DType::kU32, {tokens});
   expect_tensor(kFunction, "out", out, DType::kF32, q_shape);
@@ -240,12 +260,10 @@ void attention_backward(Context& ctx, const AttentionShape& s, const Tensor& q, 
   if (ctx.modelled() == DeviceKind::kCpu) return;
   const Tensor statistics =
       ctx.allocate({tokens, s.heads, 2}, DType::kF32, "scratch/attention_statistics");
-  const int64_t fits = tokens_per_segment(ctx, s, tokens);
-  std::optional<AttentionOperands> operands;
-  if (attention_uses_matrices(ctx, s, tokens)) {
-    operands.emplace(ctx, s, std::min(tokens, fits), std::min(tokens, fits), true);
-  }
-  for (const Segment& segment : segments(ctx, s, tokens, tokens, row_begin)) {
+  const std::vector<Segment> parts = segments(ctx, s, tokens, tokens, row_begin);
+  if (!packed.empty()) check_packed(s, parts, packed);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const Segment& segment = parts[i];
     const AttentionParams params = segment_params(s, segment, tokens, tokens);
     const auto part = [&](const Tensor& t) { return t.rows(segment.origin, segment.end); };
     const auto tiles = [&](AttentionKernel kernel) {
@@ -254,10 +272,10 @@ void attention_backward(Context& ctx, const AttentionShape& s, const Tensor& q, 
     dispatch(ctx, AttentionKernel::kStatistics, s.head_dim,
              {in(part(out)), in(part(grad_out)), in(part(logsumexp)), ops::out(part(statistics))},
              params, ceil_div(params.queries * s.heads, 16));
-    if (operands) {
-      operands->pack(ctx, part(q), part(k), part(v), part(grad_out));
-      attention_backward_matrix(ctx, s, params, *operands, part(row_begin), part(row_end),
-                                part(statistics), part(grad_q), part(grad_k), part(grad_v));
+    if (!packed.empty()) {
+      attention_backward_matrix(ctx, s, params, packed[i], part(grad_out), part(row_begin),
+                                part(row_end), part(statistics), part(grad_q), part(grad_k),
+                                part(grad_v));
       continue;
     }
     dispatch(ctx, AttentionKernel::kGradKv, s.head_dim,

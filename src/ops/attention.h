@@ -1,5 +1,8 @@
 #pragma once
 
+#include <vector>
+
+#include "ops/attention_pack.h"
 #include "ops/context.h"
 #include "ops/tensor.h"
 
@@ -19,17 +22,24 @@ struct AttentionShape {
   float scale = 0.0f;  ///< usually 1 / sqrt(head_dim)
 };
 
+/// What attention_backward reads of q, k and v: the tensors themselves or, where attention ran on
+/// subgroup matrices, their f16 operands, which are half as large.
+struct AttentionSaved {
+  Tensor q, k, v;
+  std::vector<AttentionOperands> packed;  ///< one for each part of the rows that ran by itself
+};
+
 /// q [Tq, heads * head_dim], k and v [Tk, kv_heads * head_dim], row_begin u32 [Tq] (key index at
 /// which the query's row begins, never decreasing); out as q; logsumexp f32 [Tq, heads].
 /// No score matrix in memory (Dao 2023).
-void attention_forward(Context& ctx, const AttentionShape& shape, const Tensor& q, const Tensor& k,
-                       const Tensor& v, const Tensor& row_begin, const Tensor& out,
-                       const Tensor& logsumexp);
-/// Sets grad_q, grad_k, grad_v. Training only: Tq == Tk, query_offset == 0. `row_end` u32 [T]: one
-/// past the last token of the key's row.
-void attention_backward(Context& ctx, const AttentionShape& shape, const Tensor& q, const Tensor& k,
-                        const Tensor& v, const Tensor& row_begin, const Tensor& row_end,
-                        const Tensor& out, const Tensor& logsumexp, const Tensor& grad_out,
-                        const Tensor& grad_q, const Tensor& grad_k, const Tensor& grad_v);
+AttentionSaved attention_forward(Context& ctx, const AttentionShape& shape, const Tensor& q,
+                                 const Tensor& k, const Tensor& v, const Tensor& row_begin,
+                                 const Tensor& out, const Tensor& logsumexp);
+/// Sets grad_q, grad_k, grad_v, shaped as q, k, v were. Training only: Tq == Tk, query_offset == 0.
+/// `row_end` u32 [T]: one past the last token of the key's row.
+void attention_backward(Context& ctx, const AttentionShape& shape, const AttentionSaved& saved,
+                        const Tensor& row_begin, const Tensor& row_end, const Tensor& out,
+                        const Tensor& logsumexp, const Tensor& grad_out, const Tensor& grad_q,
+                        const Tensor& grad_k, const Tensor& grad_v);
 
 }  // namespace wgrad::ops

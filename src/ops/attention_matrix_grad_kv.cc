@@ -45,7 +45,6 @@ void write_grad_kv_head(WgslWriter& w, const GradKvLayout& l) {
   w.line("  let last_query = params.queries - 1u;");
   w.line("  let last_key = params.keys - 1u;");
   w.line("  let v_base = params.keys * params.kv_heads;");
-  w.line("  let d_base = params.queries * params.heads;");
   w.line("  let group_heads = params.heads / params.kv_heads;");
   w.line("  let owned = (sg / 4u) * 32u;    // the subgroup's first key in the tile");
   w.line("  let role = (sg / 2u) % 2u;      // 0: scores and grad_v, 1: grad_out v^T and grad_k");
@@ -94,8 +93,8 @@ void write_grad_kv_keys(WgslWriter& w, const GradKvLayout& l) {
 }
 
 void write_grad_kv_load(WgslWriter& w, const Staging& staging) {
-  staging.load(w, "q", "qd", "0u", "qb", "last_query", "params.heads", "head");
-  staging.load(w, "d", "qd", "d_base", "qb", "last_query", "params.heads", "head");
+  staging.load(w, "q", "q", "0u", "qb", "last_query", "params.heads", "head");
+  staging.load(w, "d", "grad_out", "0u", "qb", "last_query", "params.heads", "head");
   w.line("    {{ let both = statistics[min(qb + t % {}u, last_query) * params.heads + head];",
          kTile);
   w.line("      statistic = select(both.y * factors[3].x * factors[2].x, both.x, t < {}u); }}",
@@ -199,8 +198,9 @@ std::string grad_kv_source(int64_t packed_dim) {
   const Staging staging(l, shape_of(l).invocations);
   WgslWriter w;
   write_bindings(w,
-                 {{"qd", "vec4<u32>"},
+                 {{"q", "vec4<u32>"},
                   {"kv", "vec4<u32>"},
+                  {"grad_out", "vec4<u32>"},
                   {"row_end", "u32"},
                   {"statistics", "vec2<f32>"},
                   {"factors", "vec2<f32>"}},

@@ -22,7 +22,6 @@ AttentionMatrixShape shape_of(const GradQLayout& l) {
 }
 
 void write_grad_q_places(WgslWriter& w, const GradQLayout& l) {
-  w.line("  let d_base = params.queries * params.heads;  // cells of qd that hold q");
   w.line("  let row = lane % 16u;");
   w.line("  let part = lane / 16u;");
   w.line("  let sg_first = first + sg * 16u;");
@@ -44,9 +43,9 @@ void write_grad_q_queries(WgslWriter& w, const GradQLayout& l) {
     w.line("  for (var e = lane; e < {}u; e += 32u) {{", 16 * l.units);
     w.line("    let r = e / {}u;", l.units);
     w.line(
-        "    sm[sg * {}u + r * {}u + e % {}u] = qd[({} + min(sg_first + r, last_query) * "
-        "params.heads + head) * {}u + e % {}u];",
-        16 * l.row, l.row, l.units, *name == 'q' ? "0u" : "d_base", l.units, l.units);
+        "    sm[sg * {}u + r * {}u + e % {}u] = {}[(min(sg_first + r, last_query) * params.heads + "
+        "head) * {}u + e % {}u];",
+        16 * l.row, l.row, l.units, *name == 'q' ? "q" : "grad_out", l.units, l.units);
     w.line("  }}");
     w.line("  workgroupBarrier();");
     for (int64_t d = 0; d < l.steps(); ++d) {
@@ -135,8 +134,9 @@ std::string grad_q_source(int64_t packed_dim) {
   const Staging staging(l, shape.invocations);
   WgslWriter w;
   write_bindings(w,
-                 {{"qd", "vec4<u32>"},
+                 {{"q", "vec4<u32>"},
                   {"kv", "vec4<u32>"},
+                  {"grad_out", "vec4<u32>"},
                   {"row_begin", "u32"},
                   {"statistics", "vec2<f32>"},
                   {"factors", "vec2<f32>"}},

@@ -45,9 +45,27 @@ Parts parts(AttentionKernel kernel) {
   return {"attention_grad_kv", kGradInputs, kGradKv, false, true};
 }
 
-/// A tensor whose heads are whole vectors is bound as vectors; any other as scalars, and the last
-/// vector of a head is filled up with zeros.
-std::string load_function(std::string_view name, int64_t head_dim) {
+/// As attention_load_function().
+std::string store_function(std::string_view name, int64_t head_dim) {
+  if (head_dim % 4 == 0) {
+    return fmt::format(
+        "fn store_{0}(at: u32, unit: u32, x: vec4<f32>) {{ {0}[at * UNITS + unit] = x; }}\n", name);
+  }
+  return fmt::format(R"(fn store_{0}(at: u32, unit: u32, x: vec4<f32>) {{
+  let i = at * HEAD_DIM + unit * 4u;
+  let left = HEAD_DIM - unit * 4u;
+  {0}[i] = x.x;
+  if (left > 1u) {{ {0}[i + 1u] = x.y; }}
+  if (left > 2u) {{ {0}[i + 2u] = x.z; }}
+  if (left > 3u) {{ {0}[i + 3u] = x.w; }}
+}}
+)",
+                     name);
+}
+
+}  // namespace
+
+std::string attention_load_function(std::string_view name, int64_t head_dim) {
   if (head_dim % 4 == 0) {
     return fmt::format(
         "fn load_{0}(at: u32, unit: u32) -> vec4<f32> {{ return {0}[at * UNITS + unit]; }}\n",
@@ -66,25 +84,7 @@ std::string load_function(std::string_view name, int64_t head_dim) {
                      name);
 }
 
-std::string store_function(std::string_view name, int64_t head_dim) {
-  if (head_dim % 4 == 0) {
-    return fmt::format(
-        "fn store_{0}(at: u32, unit: u32, x: vec4<f32>) {{ {0}[at * UNITS + unit] = x; }}\n", name);
-  }
-  return fmt::format(R"(fn store_{0}(at: u32, unit: u32, x: vec4<f32>) {{
-  let i = at * HEAD_DIM + unit * 4u;
-  let left = HEAD_DIM - unit * 4u;
-  {0}[i] = x.x;
-  if (left > 1u) {{ {0}[i + 1u] = x.y; }}
-  if (left > 2u) {{ {0}[i + 2u] = x.z; }}
-  if (left > 3u) {{ {0}[i + 3u] = x.w; }}
-}}
-)",
-                     name);
-}
-
-/// The tile kernels' constants: how a tile of head_dim columns is spread over 256 invocations.
-std::string constants(int64_t rows, int64_t head_dim) {
+std::string attention_constants(int64_t rows, int64_t head_dim) {
   constexpr int64_t kStage = 384;  // STAGE of lib_attention_tile.wgsl
   const int64_t units = (head_dim + 3) / 4;
   const int64_t lanes = units > 8 ? 16 : units > 4 ? 8 : 4;
@@ -98,8 +98,6 @@ std::string constants(int64_t rows, int64_t head_dim) {
       (units + lanes - 1) / lanes, batch);
 }
 
-}  // namespace
-
 int64_t attention_tile_rows(AttentionKernel kernel, int64_t head_dim) {
   // Two sums of 64 rows would not fit in registers for the widest heads.
   return kernel == AttentionKernel::kGradKv && head_dim > 128 ? 32 : 64;
@@ -110,25 +108,12 @@ gpu::KernelSpec attention_kernel(AttentionKernel kernel, int64_t head_dim) {
   gpu::KernelSpec spec;
   spec.source = part.file;
   spec.entry_point = part.file;
-  spec.prelude = constants(attention_tile_rows(kernel, head_dim), head_dim);
-  for (std::string_view name : part.loads) spec.prelude += load_function(name, head_dim);
+  spec.prelude = attention_constants(attention_tile_rows(kernel, head_dim), head_dim);
+  for (std::string_view name : part.loads) spec.prelude += attention_load_function(name, head_dim);
   for (std::string_view name : part.stores) spec.prelude += store_function(name, head_dim);
   spec.prelude += gpu::kernel_source("lib_attention_common");
   if (part.first_key) spec.prelude += gpu::kernel_source("lib_attention_first_key");
   if (part.tile) spec.prelude += gpu::kernel_source("lib_attention_tile");
-  return spec;
-}
-
-gpu::KernelSpec attention_pack_kernel(AttentionPackKernel kernel, int64_t head_dim) {
-  gpu::KernelSpec spec;
-  spec.source = "attention_pack";
-  spec.entry_point = kernel == AttentionPackKernel::kNorms    ? "attention_norms"
-                     : kernel == AttentionPackKernel::kFactor ? "attention_factor"
-                                                              : "attention_pack";
-  spec.prelude =
-      constants(0, head_dim) + load_function("elements", head_dim) +
-      fmt::format("const PACKED_UNITS: u32 = {}u;\n", attention_packed_dim(head_dim) / 8);
-  spec.prelude += gpu::kernel_source("lib_attention_common");
   return spec;
 }
 
@@ -149,7 +134,7 @@ const gpu::KernelSpec& attention_matrix_kernel(AttentionMatrixKernel kernel, int
   spec.source = name;
   spec.entry_point = "main";
   std::string& text = spec.generated_text;
-  text = attention_matrix_directives() + constants(0, head_dim);
+  text = attention_matrix_directives() + attention_constants(0, head_dim);
   for (std::string_view tensor : stores) text += store_function(tensor, head_dim);
   text += gpu::kernel_source("lib_attention_common");
   if (kernel != AttentionMatrixKernel::kGradKv)

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 #include "gpu/device.h"
 #include "ops/attention_matrix_source.h"
@@ -30,9 +32,12 @@ int64_t attention_tile_rows(AttentionKernel kernel, int64_t head_dim);
 /// The kernels on f16 subgroup matrices, for heads of up to 128 elements.
 const gpu::KernelSpec& attention_matrix_kernel(AttentionMatrixKernel kernel, int64_t head_dim);
 
-/// The kernels that make their operands (kernels/attention_pack.wgsl).
-enum class AttentionPackKernel : uint8_t { kNorms, kFactor, kPack };
-gpu::KernelSpec attention_pack_kernel(AttentionPackKernel kernel, int64_t head_dim);
+/// What kernels over tensors of heads begin with: Cell, HEAD_DIM, UNITS and, for `rows` of a tile,
+/// how its columns are spread over 256 invocations; and load_NAME(cell, unit). A tensor whose heads
+/// are whole vectors is bound as vectors; any other as scalars, and the last vector of a head is
+/// filled up with zeros.
+std::string attention_constants(int64_t rows, int64_t head_dim);
+std::string attention_load_function(std::string_view name, int64_t head_dim);
 
 /// Keys that one workgroup of kDecode covers.
 inline constexpr int64_t kDecodeKeys = 256;

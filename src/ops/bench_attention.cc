@@ -50,13 +50,13 @@ Tensors make_tensors(Context& ctx, const AttentionBench& b) {
   return t;
 }
 
-void forward(Context& ctx, const Tensors& t) {
-  attention_forward(ctx, t.shape, t.q, t.k, t.v, t.row_begin, t.out, t.logsumexp);
+AttentionSaved forward(Context& ctx, const Tensors& t) {
+  return attention_forward(ctx, t.shape, t.q, t.k, t.v, t.row_begin, t.out, t.logsumexp);
 }
 
-void backward(Context& ctx, const Tensors& t) {
-  attention_backward(ctx, t.shape, t.q, t.k, t.v, t.row_begin, t.row_end, t.out, t.logsumexp,
-                     t.grad_out, t.grad_q, t.grad_k, t.grad_v);
+void backward(Context& ctx, const Tensors& t, const AttentionSaved& saved) {
+  attention_backward(ctx, t.shape, saved, t.row_begin, t.row_end, t.out, t.logsumexp, t.grad_out,
+                     t.grad_q, t.grad_k, t.grad_v);
 }
 
 BenchCase bench_case(const AttentionBench& b, bool grads) {
@@ -69,12 +69,19 @@ BenchCase bench_case(const AttentionBench& b, bool grads) {
             static_cast<double>(b.head_dim * b.heads * b.rows);
   c.prepare = [b, grads](Context& ctx) {
     const Tensors t = make_tensors(ctx, b);
-    forward(ctx, t);
-    return [t, b, grads](Context& on) {
-      const ComputeType before = on.compute();
+    const ComputeType before = ctx.compute();
+    ctx.set_compute(b.compute);
+    const AttentionSaved saved = forward(ctx, t);
+    ctx.set_compute(before);
+    return [t, b, grads, saved](Context& on) {
+      const ComputeType outside = on.compute();
       on.set_compute(b.compute);
-      grads ? backward(on, t) : forward(on, t);
-      on.set_compute(before);
+      if (grads) {
+        backward(on, t, saved);
+      } else {
+        forward(on, t);
+      }
+      on.set_compute(outside);
     };
   };
   return c;

@@ -238,7 +238,7 @@ AttentionOutputs run_attention(Context& ctx, const AttentionCase& c, const Atten
   const Tensor row_begin =
       ctx.make<uint32_t>({c.query_count()}, DType::kU32, in.row_begin, "verify/attention");
   const Tensor out = result(q_shape), lse = result({c.query_count(), s.heads});
-  attention_forward(ctx, s, q, k, v, row_begin, out, lse);
+  const AttentionSaved saved = attention_forward(ctx, s, q, k, v, row_begin, out, lse);
   AttentionOutputs o;
   o.out = ctx.read<float>(out);
   o.logsumexp = ctx.read<float>(lse);
@@ -247,8 +247,7 @@ AttentionOutputs run_attention(Context& ctx, const AttentionCase& c, const Atten
       ctx.make<uint32_t>({c.keys()}, DType::kU32, in.row_end, "verify/attention");
   const Tensor grad_out = f32(q_shape, in.grad_out);
   const Tensor grad_q = result(q_shape), grad_k = result(k_shape), grad_v = result(k_shape);
-  attention_backward(ctx, s, q, k, v, row_begin, row_end, out, lse, grad_out, grad_q, grad_k,
-                     grad_v);
+  attention_backward(ctx, s, saved, row_begin, row_end, out, lse, grad_out, grad_q, grad_k, grad_v);
   o.grad_q = ctx.read<float>(grad_q);
   o.grad_k = ctx.read<float>(grad_k);
   o.grad_v = ctx.read<float>(grad_v);

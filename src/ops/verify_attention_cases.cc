@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "ops/attention_matrix.h"
+#include "ops/attention_pack.h"
 #include "ops/verify_attention.h"
 #include "ops/verify_families.h"
 #include "ops/verify_product.h"
@@ -96,50 +99,56 @@ std::vector<AttentionCase> attention_cases(VerifyLevel level) {
   return cases;
 }
 
-/// The operands' powers of two, from the largest norm, and that nothing is lost in packing.
-VerifyResult run_pack_case(Context& ctx, int64_t head_dim, float magnitude) {
-  constexpr int64_t kTokens = 37, kHeads = 3;
-  AttentionShape s;
-  s.heads = s.kv_heads = kHeads;
-  s.head_dim = head_dim;
-  const size_t n = static_cast<size_t>(kTokens * kHeads * head_dim);
-  const std::vector<float> values = verify_uniform(n, 5, magnitude);
-  const Tensor x =
-      ctx.make<float>({kTokens, kHeads * head_dim}, DType::kF32, values, "verify/attention");
-  const AttentionOperands operands(ctx, s, kTokens, kTokens, true);
-  operands.pack(ctx, x, x, x, x);
-  VerifyCheck check("attention_pack", fmt::format("head_dim {}, to {}", head_dim, magnitude),
-                    "core");
-  double norm = 0;
-  for (size_t cell = 0; cell < n; cell += static_cast<size_t>(head_dim)) {
-    double sum = 0;
-    for (size_t e = cell; e < cell + static_cast<size_t>(head_dim); ++e) {
-      sum += static_cast<double>(values[e]) * static_cast<double>(values[e]);
-    }
-    norm = std::max(norm, std::sqrt(sum));
-  }
-  const std::vector<float> factors = ctx.read<float>(operands.factors);
-  for (size_t slot = 0; slot < 4; ++slot) {
-    const double scaled = norm * static_cast<double>(factors[slot * 2]);
-    check.require(scaled >= 0x1p14 * (1 - 1e-5) && scaled < 0x1p15 * (1 + 1e-5),
-                  "the largest norm lies in [2^14, 2^15)");
-    check.require(factors[slot * 2] * factors[slot * 2 + 1] == 1.0f, "the inverse is exact");
-  }
-  const int64_t packed = attention_packed_dim(head_dim);
-  const std::vector<uint16_t> halves = ctx.read<uint16_t>(operands.q);
+/// What one tensor became when it was packed: its power of two, and every element.
+void check_packed(VerifyCheck& check, int64_t head_dim, const std::vector<float>& values,
+                  std::span<const float> factor, std::span<const uint16_t> halves) {
+  float largest = 0;
+  for (float x : values) largest = std::max(largest, std::abs(x));
+  const double bound = static_cast<double>(largest) * std::sqrt(static_cast<double>(head_dim)) *
+                       static_cast<double>(factor[0]);
+  check.require(bound >= 0x1p14 * (1 - 1e-5) && bound < 0x1p15 * (1 + 1e-5),
+                "the bound on a norm lies in [2^14, 2^15)");
+  check.require(factor[0] * factor[1] == 1.0f, "the inverse is exact");
+  const auto packed = static_cast<size_t>(attention_packed_dim(head_dim));
+  const auto length = static_cast<size_t>(head_dim);
   std::vector<float> seen;
   std::vector<double> expected;
   for (size_t i = 0; i < halves.size(); ++i) {
-    const size_t cell = i / static_cast<size_t>(packed), e = i % static_cast<size_t>(packed);
-    const size_t from = cell % static_cast<size_t>(kTokens * kHeads);
+    const size_t cell = i / packed, e = i % packed;
     seen.push_back(static_cast<float>(half_value(halves[i])));
-    expected.push_back(e < static_cast<size_t>(head_dim)
-                           ? static_cast<double>(values[from * static_cast<size_t>(head_dim) + e]) *
-                                 static_cast<double>(factors[0])
-                           : 0.0);
+    expected.push_back(e < length ? static_cast<double>(values[cell * length + e]) *
+                                        static_cast<double>(factor[0])
+                                  : 0.0);
   }
   check.compare("packed", seen, expected,
                 [&](size_t i) { return std::abs(expected[i]) * 0x1p-10 + 0x1p-24; });
+}
+
+/// The operands' powers of two, each from the largest element of its tensor, and that nothing is
+/// lost in packing.
+VerifyResult run_pack_case(Context& ctx, int64_t head_dim, float magnitude) {
+  constexpr int64_t kTokens = 37, kHeads = 3, kKvHeads = 1;
+  const auto values = [&](int64_t heads, uint64_t seed, float of) {
+    return verify_uniform(static_cast<size_t>(kTokens * heads * head_dim), seed, of);
+  };
+  const auto tensor = [&](const std::vector<float>& x) {
+    return ctx.make<float>({static_cast<int64_t>(x.size())}, DType::kF32, x, "verify/attention");
+  };
+  const auto q = values(kHeads, 5, magnitude), grad_out = values(kHeads, 6, magnitude * 300);
+  const auto k = values(kKvHeads, 7, magnitude / 7), v = values(kKvHeads, 8, magnitude * 20);
+  const AttentionOperands operands = attention_pack(ctx, head_dim, tensor(q), tensor(k), tensor(v));
+  const Tensor grad = attention_pack_grad(ctx, head_dim, tensor(grad_out), operands.factors);
+  VerifyCheck check("attention_pack", fmt::format("head_dim {}, to {}", head_dim, magnitude),
+                    "core");
+  const std::vector<float> factors = ctx.read<float>(operands.factors);
+  const auto packed_q = ctx.read<uint16_t>(operands.q), packed_kv = ctx.read<uint16_t>(operands.kv);
+  const auto packed_grad = ctx.read<uint16_t>(grad);
+  const std::span<const float> slots(factors);
+  const std::span<const uint16_t> both(packed_kv);
+  check_packed(check, head_dim, q, slots.subspan(0, 2), packed_q);
+  check_packed(check, head_dim, k, slots.subspan(2, 2), both.first(both.size() / 2));
+  check_packed(check, head_dim, v, slots.subspan(4, 2), both.subspan(both.size() / 2));
+  check_packed(check, head_dim, grad_out, slots.subspan(6, 2), packed_grad);
   return check.result();
 }
 
