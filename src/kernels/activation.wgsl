@@ -1,41 +1,22 @@
-// Pointwise activations over n Vecs, one an invocation. s is the logistic function.
+// Pointwise activations over n Vecs. s is the logistic function.
 //   silu_forward:    y = x s(x)
 //   silu_backward:   grad_x = grad_y s(x) (1 + x (1 - s(x)))
 //   swiglu_forward:  y = silu(gate) up                              (Shazeer 2020)
 //   swiglu_backward: grad_gate = grad_y up silu'(gate);  grad_up = grad_y silu(gate)
 // All set their outputs, finite for every finite x. Equal to the functions of cpu/activation.h.
-// Prelude: lib_vector1 or lib_vector4.
+// A workgroup takes 256 RUN neighbouring Vecs and an invocation every 256th of them: its loads are
+// under way at once. swiglu_backward has enough of them with one Vec an invocation.
+// Prelude: lib_vector1 or lib_vector4, lib_silu.
+
+const RUN: u32 = 2u;
 
 struct Params {
   n: u32,
 }
 
-// Past this the logistic function is 0 or 1 in f32, and exp() would overflow.
-const EDGE: f32 = 80.0;
-
-struct Logistic {
-  value: Vec,       // s(x)
-  complement: Vec,  // 1 - s(x), without cancellation
-}
-
-fn logistic(x: Vec) -> Logistic {
-  let e = exp(-min(abs(x), Vec(EDGE)));
-  let larger = Vec(1.0) / (Vec(1.0) + e);
-  let smaller = e * larger;
-  let positive = x >= Vec(0.0);
-  return Logistic(select(smaller, larger, positive), select(larger, smaller, positive));
-}
-
-fn silu(x: Vec, s: Logistic) -> Vec {
-  return select(x * s.value, Vec(0.0), x < Vec(-EDGE));
-}
-
-fn silu_slope(x: Vec, s: Logistic) -> Vec {
-  return s.value * (Vec(1.0) + clamp(x, Vec(-EDGE), Vec(EDGE)) * s.complement);
-}
-
-fn element(group: vec3<u32>, groups: vec3<u32>, t: u32) -> u32 {
-  return (group.x + group.y * groups.x) * 256u + t;
+// The first Vec of an invocation that takes `run`.
+fn element(group: vec3<u32>, groups: vec3<u32>, t: u32, run: u32) -> u32 {
+  return (group.x + group.y * groups.x) * (256u * run) + t;
 }
 
 @group(0) @binding(0) var<storage, read> x: array<Vec>;
@@ -46,10 +27,16 @@ fn element(group: vec3<u32>, groups: vec3<u32>, t: u32) -> u32 {
 fn silu_forward(@builtin(workgroup_id) group: vec3<u32>,
                 @builtin(num_workgroups) groups: vec3<u32>,
                 @builtin(local_invocation_index) t: u32) {
-  let i = element(group, groups, t);
-  if (i >= params2.n) { return; }
-  let v = x[i];
-  y[i] = silu(v, logistic(v));
+  let first = element(group, groups, t, RUN);
+  var values: array<Vec, RUN>;
+  for (var k = 0u; k < RUN; k++) {
+    let i = first + k * 256u;
+    if (i < params2.n) { values[k] = x[i]; }
+  }
+  for (var k = 0u; k < RUN; k++) {
+    let i = first + k * 256u;
+    if (i < params2.n) { y[i] = silu(values[k], logistic(values[k])); }
+  }
 }
 
 @group(0) @binding(1) var<storage, read> grad_y: array<Vec>;
@@ -60,10 +47,20 @@ fn silu_forward(@builtin(workgroup_id) group: vec3<u32>,
 fn silu_backward(@builtin(workgroup_id) group: vec3<u32>,
                  @builtin(num_workgroups) groups: vec3<u32>,
                  @builtin(local_invocation_index) t: u32) {
-  let i = element(group, groups, t);
-  if (i >= params3.n) { return; }
-  let v = x[i];
-  grad_x[i] = grad_y[i] * silu_slope(v, logistic(v));
+  let first = element(group, groups, t, RUN);
+  var values: array<Vec, RUN>;
+  var grads: array<Vec, RUN>;
+  for (var k = 0u; k < RUN; k++) {
+    let i = first + k * 256u;
+    if (i < params3.n) {
+      values[k] = x[i];
+      grads[k] = grad_y[i];
+    }
+  }
+  for (var k = 0u; k < RUN; k++) {
+    let i = first + k * 256u;
+    if (i < params3.n) { grad_x[i] = grads[k] * silu_slope(values[k], logistic(values[k])); }
+  }
 }
 
 @group(0) @binding(0) var<storage, read> gate: array<Vec>;
@@ -74,10 +71,20 @@ fn silu_backward(@builtin(workgroup_id) group: vec3<u32>,
 fn swiglu_forward(@builtin(workgroup_id) group: vec3<u32>,
                   @builtin(num_workgroups) groups: vec3<u32>,
                   @builtin(local_invocation_index) t: u32) {
-  let i = element(group, groups, t);
-  if (i >= params3.n) { return; }
-  let g = gate[i];
-  product[i] = silu(g, logistic(g)) * up[i];
+  let first = element(group, groups, t, RUN);
+  var gates: array<Vec, RUN>;
+  var ups: array<Vec, RUN>;
+  for (var k = 0u; k < RUN; k++) {
+    let i = first + k * 256u;
+    if (i < params3.n) {
+      gates[k] = gate[i];
+      ups[k] = up[i];
+    }
+  }
+  for (var k = 0u; k < RUN; k++) {
+    let i = first + k * 256u;
+    if (i < params3.n) { product[i] = silu(gates[k], logistic(gates[k])) * ups[k]; }
+  }
 }
 
 @group(0) @binding(2) var<storage, read> grad_product: array<Vec>;
@@ -89,7 +96,7 @@ fn swiglu_forward(@builtin(workgroup_id) group: vec3<u32>,
 fn swiglu_backward(@builtin(workgroup_id) group: vec3<u32>,
                    @builtin(num_workgroups) groups: vec3<u32>,
                    @builtin(local_invocation_index) t: u32) {
-  let i = element(group, groups, t);
+  let i = element(group, groups, t, 1u);
   if (i >= params5.n) { return; }
   let g = gate[i];
   let s = logistic(g);

@@ -24,8 +24,15 @@ struct AdaptedLinear {
                Tensor* saved) const;
   /// Adds to the gradients of what is trained. Sets grad_x, or adds to it; an empty grad_x is not
   /// needed. `x` may hold no rows where uses_input() is false.
-  void backward(Context& ctx, ops::LinearInput& x, const Tensor& saved, const Tensor& grad_y,
+  void backward(Context& ctx, ops::LinearInput& x, const Tensor& saved, ops::LinearInput& grad_y,
                 const Tensor& grad_x, bool accumulate) const;
+  /// Whether both passes take inputs that exist in packed form alone. Then backward() is these two,
+  /// of which the second takes what the first returns.
+  bool takes_packed(const Context& ctx, int64_t tokens) const;
+  Tensor backward_input(Context& ctx, const Tensor& saved, ops::LinearInput& grad_y,
+                        const Tensor& grad_x, bool accumulate) const;
+  void backward_parameters(Context& ctx, ops::LinearInput& x, const Tensor& saved,
+                           ops::LinearInput& grad_y, const Tensor& grad_xa) const;
   /// The backward pass reads x.
   bool uses_input() const {
     return static_cast<bool>(lora) || static_cast<bool>(linear.grad_weight);

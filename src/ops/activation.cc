@@ -1,5 +1,8 @@
 #include "cpu/activation.h"
 
+#include <string>
+
+#include "gpu/kernel_text.h"
 #include "ops/elementwise.h"
 #include "ops/launch.h"
 
@@ -16,18 +19,22 @@ gpu::KernelSpec kernel_for(std::string_view entry_point, int64_t n) {
   gpu::KernelSpec kernel;
   kernel.source = "activation";
   kernel.entry_point = entry_point;
-  kernel.prelude = vector_prelude(vector_lanes(n));
+  kernel.prelude = vector_prelude(vector_lanes(n)) + std::string(gpu::kernel_source("lib_silu"));
   return kernel;
 }
 
+/// Vecs that an invocation of activation.wgsl takes.
+constexpr int64_t kRun = 2, kSwigluBackwardRun = 1;
+
 /// Calls body(part, params, workgroups) for the parts of n elements that fit a binding, where
-/// part(tensor) is the tensor's part.
+/// part(tensor) is the tensor's part and an invocation takes `run` Vecs.
 template <typename Body>
-void for_parts(const Context& ctx, std::string_view function, int64_t n, const Body& body) {
+void for_parts(const Context& ctx, std::string_view function, int64_t n, int64_t run,
+               const Body& body) {
   for_row_parts(ctx, function, n, 4, [&](int64_t begin, int64_t end) {
     const int64_t vecs = (end - begin) / vector_lanes(n);
     body([&](const Tensor& t) { return t.flat(begin, end - begin); },
-         Params{static_cast<uint32_t>(vecs)}, invocations(vecs));
+         Params{static_cast<uint32_t>(vecs)}, invocations(ceil_div(vecs, run)));
   });
 }
 
@@ -44,7 +51,7 @@ void silu_forward(Context& ctx, const Tensor& x, const Tensor& y) {
     return;
   }
   const gpu::KernelSpec kernel = kernel_for(kName, n);
-  for_parts(ctx, kName, n, [&](const auto& part, Params params, gpu::Workgroups workgroups) {
+  for_parts(ctx, kName, n, kRun, [&](const auto& part, Params params, gpu::Workgroups workgroups) {
     launch(ctx, kernel, {in(part(x)), out(part(y))}, params, workgroups);
   });
 }
@@ -61,7 +68,7 @@ void silu_backward(Context& ctx, const Tensor& x, const Tensor& grad_y, const Te
     return;
   }
   const gpu::KernelSpec kernel = kernel_for(kName, n);
-  for_parts(ctx, kName, n, [&](const auto& part, Params params, gpu::Workgroups workgroups) {
+  for_parts(ctx, kName, n, kRun, [&](const auto& part, Params params, gpu::Workgroups workgroups) {
     launch(ctx, kernel, {in(part(x)), in(part(grad_y)), out(part(grad_x))}, params, workgroups);
   });
 }
@@ -78,7 +85,7 @@ void swiglu_forward(Context& ctx, const Tensor& gate, const Tensor& up, const Te
     return;
   }
   const gpu::KernelSpec kernel = kernel_for(kName, n);
-  for_parts(ctx, kName, n, [&](const auto& part, Params params, gpu::Workgroups workgroups) {
+  for_parts(ctx, kName, n, kRun, [&](const auto& part, Params params, gpu::Workgroups workgroups) {
     launch(ctx, kernel, {in(part(gate)), in(part(up)), out(part(y))}, params, workgroups);
   });
 }
@@ -99,12 +106,13 @@ void swiglu_backward(Context& ctx, const Tensor& gate, const Tensor& up, const T
     return;
   }
   const gpu::KernelSpec kernel = kernel_for(kName, n);
-  for_parts(ctx, kName, n, [&](const auto& part, Params params, gpu::Workgroups workgroups) {
-    launch(
-        ctx, kernel,
-        {in(part(gate)), in(part(up)), in(part(grad_y)), out(part(grad_gate)), out(part(grad_up))},
-        params, workgroups);
-  });
+  for_parts(ctx, kName, n, kSwigluBackwardRun,
+            [&](const auto& part, Params params, gpu::Workgroups workgroups) {
+              launch(ctx, kernel,
+                     {in(part(gate)), in(part(up)), in(part(grad_y)), out(part(grad_gate)),
+                      out(part(grad_up))},
+                     params, workgroups);
+            });
 }
 
 }  // namespace wgrad::ops

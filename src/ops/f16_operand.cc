@@ -69,10 +69,16 @@ F16Operand allocate_operand(Context& ctx, int64_t rows, int64_t columns) {
 
 }  // namespace
 
-F16Operand pack_f16_rows(Context& ctx, const Tensor& x, int64_t rows, int64_t columns) {
-  F16Operand operand = allocate_operand(ctx, rows, columns);
-  operand.scales = ctx.allocate({rows}, DType::kF32, "scratch/f16_scales");
+F16Operand allocate_f16_rows(Context& ctx, int64_t columns, const Tensor& scales) {
+  F16Operand operand = allocate_operand(ctx, scales.size(), columns);
+  operand.scales = scales;
   operand.per_row = true;
+  return operand;
+}
+
+F16Operand pack_f16_rows(Context& ctx, const Tensor& x, int64_t rows, int64_t columns) {
+  const F16Operand operand =
+      allocate_f16_rows(ctx, columns, ctx.allocate({rows}, DType::kF32, "scratch/f16_scales"));
   // Parts of 64 rows start at multiples of 256 bytes of x and of the scales.
   for_row_parts(ctx, "matmul_f16", rows, row_bytes(columns), [&](int64_t begin, int64_t end) {
     Pack pack(x.flat(begin * columns, (end - begin) * columns), end - begin, columns,

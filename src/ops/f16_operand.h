@@ -20,6 +20,9 @@ struct F16Operand {
 /// Rows that the tiles of the largest kernel read: operands made here are allocated up to this.
 inline constexpr int64_t kF16TileRows = 256;
 
+/// An operand to be filled, with a factor for each of scales.size() rows.
+F16Operand allocate_f16_rows(Context& ctx, int64_t columns, const Tensor& scales);
+
 /// Packs `rows` rows of x (contiguous, f32) with a factor for each row.
 F16Operand pack_f16_rows(Context& ctx, const Tensor& x, int64_t rows, int64_t columns);
 

@@ -22,10 +22,16 @@ namespace wgrad::ops {
 
 namespace {
 
+/// Its products take f16 blocks, in a context that computes in f16.
+bool has_f16_blocks(const Weight& w) {
+  return w.format == WeightFormat::kF16Blocks ||
+         (w.format == WeightFormat::kNF4 && w.in_features % 8 == 0);
+}
+
 /// y[m, n] (+)= x W^T + bias (kNT), or y[m, n] (+)= x W (kNN).
 struct LinearCall {
   MatmulOp op;
-  const Tensor& x;
+  const Tensor& x;  ///< empty where only its packed form exists
   const Weight& weight;
   const Tensor& bias;
   const Tensor& y;
@@ -33,9 +39,9 @@ struct LinearCall {
   LinearInput* shared = nullptr;  ///< x, where others take it too
   LowRankTerm term = {};
 
-  int64_t m() const { return x.dim(0); }
+  int64_t m() const { return x ? x.dim(0) : shared->tokens(); }
   int64_t n() const { return y.dim(1); }
-  int64_t k() const { return x.dim(1); }
+  int64_t k() const { return x ? x.dim(1) : shared->columns(); }
 };
 
 void check(std::string_view function, const LinearCall& c) {
@@ -44,12 +50,18 @@ void check(std::string_view function, const LinearCall& c) {
   const int64_t from = forward ? w.in_features : w.out_features;
   const int64_t to = forward ? w.out_features : w.in_features;
   if (!w) throw runtime_failure(function, "an empty weight", "expected one on the device");
-  expect_matrix(function, forward ? "x" : "grad_y", c.x, DType::kF32);
-  expect_tensor(function, forward ? "x" : "grad_y", c.x, DType::kF32, {c.m(), from});
+  const std::string_view name = forward ? "x" : "grad_y";
+  if (c.shared == nullptr || c.x) {
+    expect_matrix(function, name, c.x, DType::kF32);
+    expect_tensor(function, name, c.x, DType::kF32, {c.m(), from});
+  } else if (c.k() != from || !has_f16_blocks(c.weight) || c.m() <= kMatvecRows) {
+    throw runtime_failure(
+        function, fmt::format("{} packed as [{}, {}]", name, c.m(), c.k()),
+        fmt::format("expected [{}, {}] for a weight that multiplies in f16", c.m(), from));
+  }
   expect_tensor(function, forward ? "y" : "grad_x", c.y, DType::kF32, {c.m(), to});
   if (c.bias) expect_tensor(function, "bias", c.bias, DType::kF32, {to});
-  if (c.term && c.weight.format != WeightFormat::kF16Blocks &&
-      c.weight.format != WeightFormat::kNF4) {
+  if (c.term && !has_f16_blocks(c.weight)) {
     throw runtime_failure(function, "a low-rank term", "expected a weight that multiplies in f16");
   }
 }
@@ -269,9 +281,19 @@ void run(Context& ctx, std::string_view function, const LinearCall& c) {
 const F16Operand& LinearInput::packed(Context& ctx, int64_t begin, int64_t end) {
   const auto [at, missing] = parts_.try_emplace({begin, end});
   if (missing) {
+    if (!rows_) {
+      throw runtime_failure("linear", fmt::format("rows {} to {} of a packed input", begin, end),
+                            fmt::format("expected all {} of them", tokens()));
+    }
     at->second = pack_f16_rows(ctx, rows_.rows(begin, end), end - begin, rows_.dim(1));
   }
   return at->second;
+}
+
+bool linear_takes_packed(const Context& ctx, const Weight& weight, int64_t tokens) {
+  constexpr int64_t kFewestTokens = 64;  // fewer leave the tiles mostly empty
+  return computes_f16(ctx) && has_f16_blocks(weight) && tokens >= kFewestTokens &&
+         tokens <= f16_rows_at_once(ctx, std::max(weight.in_features, weight.out_features));
 }
 
 void linear_forward(Context& ctx, const Tensor& x, const Weight& weight, const Tensor& bias,

@@ -58,15 +58,27 @@ Tensor weight_to_f32(Context& ctx, const Weight& weight);
 class LinearInput {
  public:
   explicit LinearInput(const Tensor& rows) : rows_(rows) {}
+  /// What exists in packed form alone; only layers that multiply in f16 take it, and whole.
+  explicit LinearInput(F16Operand packed)
+      : parts_({{{int64_t{0}, packed.rows}, std::move(packed)}}) {}
 
+  /// Empty where there is only the packed form.
   const Tensor& rows() const { return rows_; }
+  int64_t tokens() const { return rows_ ? rows_.dim(0) : whole().rows; }
+  int64_t columns() const { return rows_ ? rows_.dim(1) : whole().columns; }
   /// Rows [begin, end) in f16 blocks.
   const F16Operand& packed(Context& ctx, int64_t begin, int64_t end);
 
  private:
+  const F16Operand& whole() const { return parts_.begin()->second; }
+
   Tensor rows_;
   std::map<std::pair<int64_t, int64_t>, F16Operand> parts_;
 };
+
+/// Whether both passes of this layer over so many tokens take inputs that exist in packed form
+/// alone.
+bool linear_takes_packed(const Context& ctx, const Weight& weight, int64_t tokens);
 
 /// y[T,out] = x[T,in] W^T + bias (bias may be empty) (+ y when accumulate).
 void linear_forward(Context& ctx, const Tensor& x, const Weight& weight, const Tensor& bias,

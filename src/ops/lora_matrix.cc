@@ -13,8 +13,6 @@ namespace wgrad::ops {
 
 namespace {
 
-/// Fewer tokens leave the tiles mostly empty.
-constexpr int64_t kFewestTokens = 64;
 constexpr int64_t kLargestRank = 64;
 /// Workgroups that keep a large device busy.
 constexpr int64_t kWorkgroups = 256;
@@ -34,7 +32,7 @@ const gpu::KernelSpec& factors_kernel() {
 
 LowRankTerm project(Context& ctx, LinearInput& wide, const LoraHalves& halves, bool forward,
                     float alpha, float next_alpha, const Tensor& small) {
-  const int64_t tokens = wide.rows().dim(0);
+  const int64_t tokens = wide.tokens();
   expect_tensor("lora_project", "small", small, DType::kF32, {tokens, halves.rank});
   LowRankTerm term;
   term.padded_rank = padded_rank(halves.rank);
@@ -104,11 +102,8 @@ bool lora_uses_matrices(const Context& ctx, int64_t rank) {
 }
 
 bool lora_fits(const Context& ctx, const LoraHalves& halves, const Weight& weight, int64_t tokens) {
-  const int64_t in = weight.in_features, out = weight.out_features;
-  const bool in_f16 = weight.format == WeightFormat::kF16Blocks ||
-                      (weight.format == WeightFormat::kNF4 && in % 8 == 0);
-  return static_cast<bool>(halves) && in_f16 && in % 4 == 0 && tokens >= kFewestTokens &&
-         tokens <= f16_rows_at_once(ctx, std::max(in, out));
+  return static_cast<bool>(halves) && weight.in_features % 4 == 0 &&
+         linear_takes_packed(ctx, weight, tokens);
 }
 
 void lora_pack_factors(Context& ctx, const Tensor& a, const Tensor& b, LoraHalves& halves) {
@@ -146,7 +141,7 @@ void lora_add_gradients(Context& ctx, LinearInput& grad_y, const Tensor& xa, flo
                         LinearInput& x, const Tensor& grad_xa, const Tensor& grad_b,
                         const Tensor& grad_a) {
   const int64_t tokens = xa.dim(0), rank = xa.dim(1);
-  const int64_t out_features = grad_y.rows().dim(1), in_features = x.rows().dim(1);
+  const int64_t out_features = grad_y.columns(), in_features = x.columns();
   expect_tensor("lora_add_gradients", "grad_b", grad_b, DType::kF32, {out_features, rank});
   expect_tensor("lora_add_gradients", "grad_a", grad_a, DType::kF32, {rank, in_features});
   const Parts of_b(tokens, out_features, rank), of_a(tokens, in_features, rank);

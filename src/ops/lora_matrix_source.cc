@@ -19,14 +19,11 @@ void head(WgslWriter& w, std::string_view bindings) {
   w.line("enable f16; enable subgroups; enable chromium_experimental_subgroup_matrix;");
   w.line("diagnostic(off, chromium.subgroup_matrix_uniformity);");
   w.line("{}", gpu::kernel_source("lib_powers"));
+  w.line("{}", gpu::kernel_source("lib_f16_blocks"));
   w.line(
       "struct Params {{ m: u32, rank: u32, column_blocks: u32, rows_per_part: u32, parts: u32, "
       "parts_offset: u32, scales_offset: u32, factor_power: u32, alpha: f32, next_alpha: f32 }}");
   w.line("{}", bindings);
-  w.line("// The row of a block whose units lie at this place in it.");
-  w.line(
-      "fn row_at(slot: u32) -> u32 {{ return ((slot & 3u) << 1u) | ((slot >> 2u) & 1u) | (slot & "
-      "8u); }}");
 }
 
 void entry(WgslWriter& w) {
@@ -181,10 +178,7 @@ std::string gradient(const LoraMatrixKernel& kernel) {
   w.line("    let row = first + slot / 16u * 16u + row_at(slot % 16u);");
   w.line("    let x = scaled(row, unit * 2u) * power;");
   w.line("    let y = scaled(row, unit * 2u + 1u) * power;");
-  w.line(
-      "    staged[slot * {}u + unit] = vec4<u32>(pack2x16float(x.xy), pack2x16float(x.zw), "
-      "pack2x16float(y.xy), pack2x16float(y.zw));",
-      row_units);
+  w.line("    staged[slot * {}u + unit] = to_halves(x, y);", row_units);
   w.line("  }}");
   w.line("  workgroupBarrier();");
   w.line("  let block = id % groups * {}u + sg * 2u;", kLoraMatrixColumns / 16);

@@ -38,6 +38,7 @@ fn load4(row: u32, quad: u32) -> vec4<f32> {
 
 std::string common(bool vectors) {
   std::string text(gpu::kernel_source("lib_powers"));
+  text += gpu::kernel_source("lib_f16_blocks");
   text += gpu::kernel_source("lib_pack_f16");
   return text += vectors ? kLoadVectors : kLoadElements;
 }

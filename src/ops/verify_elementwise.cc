@@ -7,6 +7,7 @@
 #include "cpu/softmax.h"
 #include "ops/elementwise.h"
 #include "ops/verify_families.h"
+#include "ops/verify_silu.h"
 
 namespace wgrad::ops {
 namespace {
@@ -25,14 +26,18 @@ double logistic_error(double x) {
   return (16.0 + 4.0 * std::min(std::abs(x), 80.0) * (1.0 - logistic(x))) * u;
 }
 
+}  // namespace
+
 double silu_bound(double x) { return std::abs(x) * logistic(x) * logistic_error(x) + kTail; }
 
 /// Of s (1 + x (1 - s)), whose terms may cancel.
-double slope_bound(double x) {
+double silu_slope_bound(double x) {
   const double s = logistic(x);
   return s * (1.0 + std::abs(x) * (1.0 - s)) * (16.0 + 4.0 * std::min(std::abs(x), 80.0)) * u +
          kTail * 100.0;
 }
+
+namespace {
 
 Tensor upload(Context& ctx, const std::vector<float>& values) {
   return ctx.make<float>({static_cast<int64_t>(values.size())}, DType::kF32, values, "verify");
@@ -65,7 +70,7 @@ VerifyResult silu_case(Context& ctx, const std::string& what, size_t n) {
                 [&](size_t i) { return silu_bound(static_cast<double>(x[i])); });
   silu_backward(ctx, tx, tg, out);
   check.compare("grad_x", ctx.read<float>(out), grad_x, [&](size_t i) {
-    return std::abs(static_cast<double>(grad[i])) * slope_bound(static_cast<double>(x[i])) +
+    return std::abs(static_cast<double>(grad[i])) * silu_slope_bound(static_cast<double>(x[i])) +
            kFlushed;
   });
   return check.result();
@@ -94,7 +99,7 @@ VerifyResult swiglu_case(Context& ctx, const std::string& what, size_t n) {
   });
   swiglu_backward(ctx, tg, tu, td, out, out_up);
   check.compare("grad_gate", ctx.read<float>(out), grad_gate, [&](size_t i) {
-    return size(up, i) * size(grad, i) * slope_bound(static_cast<double>(gate[i])) + kFlushed;
+    return size(up, i) * size(grad, i) * silu_slope_bound(static_cast<double>(gate[i])) + kFlushed;
   });
   check.compare("grad_up", ctx.read<float>(out_up), grad_up, [&](size_t i) {
     return size(grad, i) * silu_bound(static_cast<double>(gate[i])) + 2 * u * std::abs(grad_up[i]) +

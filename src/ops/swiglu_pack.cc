@@ -1,0 +1,89 @@
+#include "ops/swiglu_pack.h"
+
+#include <string>
+
+#include "gpu/kernel_text.h"
+#include "ops/f16_blocks.h"
+#include "ops/launch.h"
+#include "ops/matmul_f16.h"
+#include "ops/window.h"
+
+namespace wgrad::ops {
+
+namespace {
+
+struct Params {
+  uint32_t rows, units, padded_rows, column_blocks, scale_stride, unused[3];
+};
+static_assert(sizeof(Params) == 32);
+
+/// Each row of scales is a binding of the product that takes its operand.
+int64_t scale_stride(int64_t rows) { return ceil_div(rows, 64) * 64; }
+
+Params params_for(int64_t rows, int64_t columns) {
+  return {static_cast<uint32_t>(rows),
+          static_cast<uint32_t>(columns / 8),
+          static_cast<uint32_t>(f16_padded(rows)),
+          static_cast<uint32_t>(f16_padded(columns) / 16),
+          static_cast<uint32_t>(scale_stride(rows)),
+          {}};
+}
+
+gpu::KernelSpec kernel(std::string_view entry_point) {
+  static const std::string prelude = [] {
+    std::string text = vector_prelude(4);
+    for (const char* name : {"lib_silu", "lib_powers", "lib_f16_blocks"}) {
+      text += gpu::kernel_source(name);
+    }
+    return text;
+  }();
+  return {"swiglu_pack", entry_point, prelude, {}, {}};
+}
+
+/// Row `index` of scales [3, scale_stride(rows)].
+Tensor scales_of(const Tensor& scales, int64_t index, int64_t rows) {
+  return scales.flat(index * scale_stride(rows), rows);
+}
+
+}  // namespace
+
+bool swiglu_packs(const Context& ctx, int64_t rows, int64_t columns) {
+  return ctx.compute() == ComputeType::kF16 && has_f16_product(ctx) && columns % 8 == 0 &&
+         rows > 0 && rows * columns * 4 <= binding_limit(ctx) &&
+         rows <= f16_rows_at_once(ctx, columns);
+}
+
+F16Operand swiglu_pack_forward(Context& ctx, const Tensor& gate, const Tensor& up,
+                               GatedHalves& halves) {
+  const int64_t rows = gate.dim(0), columns = gate.dim(1);
+  expect_tensor("swiglu_pack_forward", "gate", gate, DType::kF32, {rows, columns});
+  expect_tensor("swiglu_pack_forward", "up", up, DType::kF32, {rows, columns});
+  halves.gate = ctx.allocate({rows, columns}, DType::kF16, "activations/gate");
+  halves.up = ctx.allocate({rows, columns}, DType::kF16, "activations/up");
+  halves.scales = ctx.allocate({3, scale_stride(rows)}, DType::kF32, "activations/gate");
+  F16Operand activated = allocate_f16_rows(ctx, columns, scales_of(halves.scales, 2, rows));
+  launch(ctx, kernel("swiglu_pack_forward"),
+         {in(gate), in(up), out(halves.gate), out(halves.up), out(activated.blocks),
+          out(halves.scales)},
+         params_for(rows, columns), groups(f16_padded(rows)));
+  return activated;
+}
+
+GatedGradients swiglu_pack_backward(Context& ctx, const GatedHalves& halves,
+                                    const Tensor& grad_activated) {
+  const int64_t rows = halves.gate.dim(0), columns = halves.gate.dim(1);
+  expect_tensor("swiglu_pack_backward", "grad_activated", grad_activated, DType::kF32,
+                {rows, columns});
+  const Tensor scales = ctx.allocate({3, scale_stride(rows)}, DType::kF32, "scratch/f16_scales");
+  GatedGradients out_operands{allocate_f16_rows(ctx, columns, scales_of(scales, 0, rows)),
+                              allocate_f16_rows(ctx, columns, scales_of(scales, 1, rows)),
+                              allocate_f16_rows(ctx, columns, scales_of(scales, 2, rows))};
+  launch(ctx, kernel("swiglu_pack_backward"),
+         {in(halves.gate), in(halves.up), in(halves.scales), in(grad_activated),
+          out(out_operands.gate.blocks), out(out_operands.up.blocks),
+          out(out_operands.activated.blocks), out(scales)},
+         params_for(rows, columns), groups(f16_padded(rows)));
+  return out_operands;
+}
+
+}  // namespace wgrad::ops
