@@ -11,9 +11,21 @@ namespace {
 
 // Mirrors Params of rope.wgsl.
 struct Params {
-  uint32_t pairs, heads, head_dim, half, max_position;
+  uint32_t invocations, heads, head_dim, half, max_position;
 };
 static_assert(sizeof(Params) == 20);
+
+/// What an invocation of rope.wgsl turns.
+struct Share {
+  int64_t pairs;  ///< of a head
+  int64_t heads;
+
+  Share(int64_t heads_of_token, int64_t head_dim, int64_t half)
+      : pairs(half % 4 == 0 && head_dim % 4 == 0 ? 4 : 1), heads(1) {
+    if (pairs == 1) return;
+    for (heads = 4; heads_of_token % heads != 0;) --heads;
+  }
+};
 
 }  // namespace
 
@@ -40,19 +52,21 @@ void rope_apply(Context& ctx, const Tensor& x, const Tensor& positions, const Te
                     inverse);
     return;
   }
+  const Share share(heads, head_dim, half);
   gpu::KernelSpec kernel;
   kernel.source = "rope";
-  kernel.entry_point = kName;
+  kernel.entry_point = share.pairs == 4 ? "rope_apply_4" : "rope_apply_1";
+  kernel.prelude = fmt::format("const HEADS: u32 = {}u;\n", share.heads);
   kernel.overrides = {{"HALF_SPLIT", pairing == RopePairing::kHalfSplit ? 1.0 : 0.0},
                       {"INVERSE", inverse ? 1.0 : 0.0}};
   for_row_parts(ctx, kName, tokens, n * 4, [&](int64_t begin, int64_t end) {
-    const int64_t pairs = (end - begin) * heads * half;
-    const Params params{static_cast<uint32_t>(pairs), static_cast<uint32_t>(heads),
+    const int64_t count = (end - begin) * (heads / share.heads) * (half / share.pairs);
+    const Params params{static_cast<uint32_t>(count), static_cast<uint32_t>(heads),
                         static_cast<uint32_t>(head_dim), static_cast<uint32_t>(half),
                         static_cast<uint32_t>(table.dim(0))};
     launch(ctx, kernel,
            {in(positions.flat(begin, end - begin)), in(table), out(x.rows(begin, end))}, params,
-           invocations(pairs));
+           invocations(count));
   });
 }
 

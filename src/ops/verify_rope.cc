@@ -62,6 +62,8 @@ void add_rope_cases(const Context&, VerifyLevel level, std::vector<VerifyCase>& 
       {{31, 3, 64, 64, RopePairing::kHalfSplit, false}, 4095},
       {{31, 3, 64, 64, RopePairing::kHalfSplit, true}, 4095},
       {{33, 2, 80, 20, RopePairing::kHalfSplit, false}, 1000},
+      {{9, 8, 64, 32, RopePairing::kHalfSplit, false}, 1000},
+      {{33, 6, 80, 24, RopePairing::kInterleaved, true}, 1000},
       {{17, 5, 6, 4, RopePairing::kInterleaved, true}, 131072},
       {{257, 2, 16, 16, RopePairing::kInterleaved, false}, 131072},
   };
