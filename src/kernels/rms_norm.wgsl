@@ -4,12 +4,13 @@
 //   grad_weight += sum over rows of grad_y x / r
 // x, y, grad_y, grad_x [rows, n]; weight, grad_weight [n]; inv_rms [rows]; n counts Vecs.
 //
-// rms_norm_forward, rms_norm_backward: WIDTH invocations a row, 256 / WIDTH rows a workgroup; the
-// first HELD Vecs of an invocation stay in registers. Forward sets; backward sets grad_x, or adds
-// to it where ACCUMULATE. Equal to cpu::rms_norm_forward and cpu::rms_norm_backward.
-// rms_norm_grad_weight_partial: 64 columns x rows_per_group rows a workgroup, sets one row of
-// `partial` [groups, n]; rms_norm_grad_weight_total: 64 columns a workgroup, adds to grad_weight.
-// Both add in a fixed order.
+// WIDTH invocations a row, 256 / WIDTH rows at once a workgroup; the first HELD Vecs of an
+// invocation stay in registers. Equal to cpu::rms_norm_forward and cpu::rms_norm_backward.
+// rms_norm_forward sets; rms_norm_backward sets grad_x, or adds to it where ACCUMULATE.
+// rms_norm_backward_weight does so too, and sets one row of `partial` [groups, n] to the weight's
+// gradient over the workgroup's 256 / WIDTH slots of rows_per_slot rows each.
+// rms_norm_grad_weight_total: 16 columns a workgroup, adds `partial` to grad_weight.
+// Every sum has a fixed order.
 // Prelude: lib_vector1 or lib_vector4, lib_row_reduce_core or lib_row_reduce_subgroups, HELD.
 
 override ACCUMULATE: bool = false;
@@ -109,52 +110,90 @@ fn rms_norm_backward(@builtin(workgroup_id) group: vec3<u32>,
   }
 }
 
-struct PartialParams {
+struct WeightParams {
   rows: u32,
   n: u32,
-  rows_per_group: u32,
+  inv_n: f32,
+  rows_per_slot: u32,
   first_group: u32,  // rows of `partial` before this dispatch's
 }
 
-@group(0) @binding(1) var<storage, read> partial_inv_rms: array<f32>;
-@group(0) @binding(2) var<storage, read> partial_grad_y: array<Vec>;
-@group(0) @binding(3) var<storage, read_write> partial_out: array<Vec>;
-@group(0) @binding(4) var<uniform> partial: PartialParams;
+@group(0) @binding(5) var<storage, read_write> partial: array<Vec>;
+@group(0) @binding(6) var<uniform> weighted: WeightParams;
 
-const COLUMNS: u32 = 64u;
-const STRIPES: u32 = 4u;  // invocations a column
-const RUN: u32 = 32u;     // terms added before they join the total: the error grows with its root
-var<workgroup> stripes: array<Vec, 256>;
-
-fn add_stripes(value: Vec, t: u32) -> Vec {
-  stripes[t] = value;
-  workgroupBarrier();
-  let c = t % COLUMNS;
-  let first = stripes[c] + stripes[c + COLUMNS];
-  return first + (stripes[c + 2u * COLUMNS] + stripes[c + 3u * COLUMNS]);
-}
+var<workgroup> slots: array<Vec, 256>;
 
 @compute @workgroup_size(256)
-fn rms_norm_grad_weight_partial(@builtin(workgroup_id) group: vec3<u32>,
-                                @builtin(local_invocation_index) t: u32) {
-  let c = group.x * COLUMNS + t % COLUMNS;
-  let end = min(partial.rows, (group.y + 1u) * partial.rows_per_group);
-  var total = Vec();
-  if (c < partial.n) {
-    var row = group.y * partial.rows_per_group + t / COLUMNS;
-    while (row < end) {
-      var run = Vec();
-      let run_end = min(end, row + RUN * STRIPES);
-      for (; row < run_end; row += STRIPES) {
-        let i = row * partial.n + c;
-        run += partial_grad_y[i] * (x[i] * partial_inv_rms[row]);
+fn rms_norm_backward_weight(@builtin(workgroup_id) group: vec3<u32>,
+                            @builtin(local_invocation_index) t: u32) {
+  let slot_count = 256u / WIDTH;
+  let first = t % WIDTH;
+  let out = (weighted.first_group + group.x) * weighted.n;
+  var scale: array<Vec, HELD>;
+  var sums: array<Vec, HELD>;
+  for (var k = 0u; k < HELD; k++) {
+    let c = first + k * WIDTH;
+    if (c < weighted.n) { scale[k] = weight[c]; }
+  }
+  for (var step = 0u; step < weighted.rows_per_slot; step++) {
+    let row = (group.x * weighted.rows_per_slot + step) * slot_count + t / WIDTH;
+    let n = select(0u, weighted.n, row < weighted.rows);
+    let base = row * weighted.n;
+    var inv_rms = 0.0;
+    if (row < weighted.rows) { inv_rms = inv_rms_in[row]; }
+
+    // Written out: without a value some devices keep that of the step before.
+    var normalised = array<Vec, HELD>();
+    var u = array<Vec, HELD>();
+    var products = Vec();
+    for (var k = 0u; k < HELD; k++) {
+      let c = first + k * WIDTH;
+      if (c < n) {
+        normalised[k] = x[base + c];
+        u[k] = grad_y[base + c];
       }
-      total += run;
+    }
+    for (var k = 0u; k < HELD; k++) {
+      normalised[k] *= inv_rms;
+      sums[k] += u[k] * normalised[k];
+      u[k] *= scale[k];
+      products += normalised[k] * u[k];
+    }
+    for (var c = first + HELD * WIDTH; c < n; c += WIDTH) {
+      let v = x[base + c] * inv_rms;
+      let g = grad_y[base + c];
+      products += v * (weight[c] * g);
+      var sum = g * v;
+      if (step > 0u) { sum += partial[out + c]; }
+      partial[out + c] = sum;
+    }
+    let mean = row_sum(lanes_sum(products), t) * weighted.inv_n;
+
+    for (var k = 0u; k < HELD; k++) {
+      let c = first + k * WIDTH;
+      if (c < n) {
+        var grad = (u[k] - normalised[k] * mean) * inv_rms;
+        if (ACCUMULATE) { grad += grad_x[base + c]; }
+        grad_x[base + c] = grad;
+      }
+    }
+    for (var c = first + HELD * WIDTH; c < n; c += WIDTH) {
+      var grad = (weight[c] * grad_y[base + c] - x[base + c] * inv_rms * mean) * inv_rms;
+      if (ACCUMULATE) { grad += grad_x[base + c]; }
+      grad_x[base + c] = grad;
     }
   }
-  let sum = add_stripes(total, t);
-  if (t < COLUMNS && c < partial.n) {
-    partial_out[(partial.first_group + group.y) * partial.n + c] = sum;
+
+  if (slot_count > 1u) {  // HELD is 1 then
+    slots[t] = sums[0];
+    workgroupBarrier();
+    if (t < WIDTH) {
+      for (var slot = 1u; slot < slot_count; slot++) { sums[0] += slots[slot * WIDTH + t]; }
+    }
+  }
+  for (var k = 0u; k < HELD; k++) {
+    let c = first + k * WIDTH;
+    if (t < WIDTH && c < weighted.n) { partial[out + c] = sums[k]; }
   }
 }
 
@@ -162,6 +201,9 @@ struct TotalParams {
   groups: u32,
   n: u32,
 }
+
+const COLUMNS: u32 = 16u;
+const STRIPES: u32 = 16u;  // invocations a column
 
 @group(0) @binding(0) var<storage, read> total_partial: array<Vec>;
 @group(0) @binding(1) var<storage, read_write> grad_weight: array<Vec>;
@@ -177,6 +219,10 @@ fn rms_norm_grad_weight_total(@builtin(workgroup_id) group: vec3<u32>,
       total += total_partial[g * total_params.n + c];
     }
   }
-  let sum = add_stripes(total, t);
-  if (t < COLUMNS && c < total_params.n) { grad_weight[c] += sum; }
+  slots[t] = total;
+  workgroupBarrier();
+  if (t < COLUMNS && c < total_params.n) {
+    for (var stripe = 1u; stripe < STRIPES; stripe++) { total += slots[stripe * COLUMNS + t]; }
+    grad_weight[c] += total;
+  }
 }

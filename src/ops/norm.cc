@@ -15,11 +15,13 @@ struct RowParams {
 };
 static_assert(sizeof(RowParams) == 16);
 
-// Mirrors PartialParams of rms_norm.wgsl.
-struct PartialParams {
-  uint32_t rows, n, rows_per_group, first_group;
+// Mirrors WeightParams of rms_norm.wgsl.
+struct WeightParams {
+  uint32_t rows, n;
+  float inv_n;
+  uint32_t rows_per_slot, first_group;
 };
-static_assert(sizeof(PartialParams) == 16);
+static_assert(sizeof(WeightParams) == 20);
 
 // Mirrors TotalParams of rms_norm.wgsl.
 struct TotalParams {
@@ -57,36 +59,37 @@ RowParams row_params(int64_t rows, int64_t n, const RowLayout& layout, float eps
           static_cast<float>(1.0 / static_cast<double>(n)), eps};
 }
 
-/// Partial sums of 64 rows or more each, at most this many.
-constexpr int64_t kMostGroups = 128;
-
-void grad_weight_on_gpu(Context& ctx, const Tensor& x, const Tensor& inv_rms, const Tensor& grad_y,
-                        const Tensor& grad_weight) {
+void backward_with_weight(Context& ctx, const Tensor& x, const Tensor& weight,
+                          const Tensor& inv_rms, const Tensor& grad_y, const Tensor& grad_x,
+                          bool accumulate, const Tensor& grad_weight) {
+  constexpr std::string_view kName = "rms_norm_backward";
+  constexpr int64_t kFewestRows = 8, kMostGroups = 512, kTotalColumns = 16;
   const int64_t rows = x.dim(0), n = x.dim(1);
   const RowLayout layout(n);
-  const int64_t rows_per_group = std::max<int64_t>(64, ceil_div(rows, kMostGroups));
-  const int64_t part = rows_per_binding(ctx, "rms_norm_backward", rows, n * 4);
+  const int64_t rows_per_slot =
+      std::max(kFewestRows, ceil_div(rows, kMostGroups * layout.rows_per_group()));
+  const int64_t rows_per_group = rows_per_slot * layout.rows_per_group();
+  const int64_t part = rows_per_binding(ctx, kName, rows, n * 4);
   const int64_t most_groups = ceil_div(rows, part) * ceil_div(std::min(rows, part), rows_per_group);
-  Tensor partial = ctx.allocate({most_groups, n}, DType::kF32, "scratch/rms_norm");
+  const Tensor partial = ctx.allocate({most_groups, n}, DType::kF32, "scratch/rms_norm");
 
-  const uint32_t columns = static_cast<uint32_t>(ceil_div(layout.vecs, 64));
-  gpu::KernelSpec kernel = row_kernel(ctx, layout, "rms_norm_grad_weight_partial");
+  gpu::KernelSpec kernel = row_kernel(ctx, layout, "rms_norm_backward_weight");
+  kernel.overrides.emplace_back("ACCUMULATE", accumulate ? 1.0 : 0.0);
   uint32_t groups = 0;
-  for (int64_t begin = 0; begin < rows; begin += part) {
-    const int64_t end = std::min(rows, begin + part);
+  for_row_parts(ctx, kName, rows, n * 4, [&](int64_t begin, int64_t end) {
     const uint32_t more = static_cast<uint32_t>(ceil_div(end - begin, rows_per_group));
-    const PartialParams params{static_cast<uint32_t>(end - begin),
-                               static_cast<uint32_t>(layout.vecs),
-                               static_cast<uint32_t>(rows_per_group), groups};
+    const RowParams row = row_params(end - begin, n, layout, 0.0f);
     launch(ctx, kernel,
-           {in(x.rows(begin, end)), in(inv_rms.rows(begin, end)), in(grad_y.rows(begin, end)),
-            out(partial)},
-           params, {columns, more, 1});
+           {in(x.rows(begin, end)), in(weight), in(inv_rms.rows(begin, end)),
+            in(grad_y.rows(begin, end)), out(grad_x.rows(begin, end)), out(partial)},
+           WeightParams{row.rows, row.n, row.inv_n, static_cast<uint32_t>(rows_per_slot), groups},
+           {more, 1, 1});
     groups += more;
-  }
-  kernel.entry_point = "rms_norm_grad_weight_total";
-  launch(ctx, kernel, {in(partial), out(grad_weight)},
-         TotalParams{groups, static_cast<uint32_t>(layout.vecs)}, {columns, 1, 1});
+  });
+  const uint32_t columns = static_cast<uint32_t>(ceil_div(layout.vecs, kTotalColumns));
+  launch(ctx, row_kernel(ctx, layout, "rms_norm_grad_weight_total"),
+         {in(partial), out(grad_weight)}, TotalParams{groups, static_cast<uint32_t>(layout.vecs)},
+         {columns, 1, 1});
 }
 
 }  // namespace
@@ -135,6 +138,10 @@ void rms_norm_backward(Context& ctx, const Tensor& x, const Tensor& weight, cons
     return;
   }
   if (ctx.modelled() == DeviceKind::kCpu) return;
+  if (grad_weight) {
+    backward_with_weight(ctx, x, weight, inv_rms, grad_y, grad_x, accumulate, grad_weight);
+    return;
+  }
   const RowLayout layout(n);
   gpu::KernelSpec kernel = row_kernel(ctx, layout, kName);
   kernel.overrides.emplace_back("ACCUMULATE", accumulate ? 1.0 : 0.0);
@@ -145,7 +152,6 @@ void rms_norm_backward(Context& ctx, const Tensor& x, const Tensor& weight, cons
            row_params(end - begin, n, layout, 0.0f),
            groups(ceil_div(end - begin, layout.rows_per_group())));
   });
-  if (grad_weight) grad_weight_on_gpu(ctx, x, inv_rms, grad_y, grad_weight);
 }
 
 }  // namespace wgrad::ops

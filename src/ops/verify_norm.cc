@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "cpu/rms_norm.h"
@@ -116,8 +118,11 @@ VerifyResult backward_case(Context& ctx, const std::string& what, Shape2 s, bool
   const std::vector<float> first = ctx.read<float>(grad_weight);
   check.compare("grad_x", ctx.read<float>(grad_x), expected.grad_x,
                 [&](size_t i) { return u * expected.grad_x_size[i]; });
-  // Terms of 3 roundings; runs of 32 rows, then runs, stripes and groups.
-  const double depth = 3.0 + 32.0 + static_cast<double>(s.rows) / (128.0 * 128.0) + 4.0 + 36.0;
+  // Terms of 3 roundings; a slot's rows, a workgroup's slots, then groups by 16 stripes.
+  const uint64_t vecs = static_cast<uint64_t>(s.n % 4 == 0 ? s.n / 4 : s.n);
+  const double slots = 256.0 / static_cast<double>(std::min<uint64_t>(256, std::bit_ceil(vecs)));
+  const double depth =
+      3.0 + 8.0 + static_cast<double>(s.rows) / 512.0 + slots + 512.0 / 16.0 + 16.0 + 1.0;
   check.compare("grad_weight", first, expected.grad_weight,
                 [&](size_t c) { return depth * u * expected.grad_weight_size[c]; });
 
