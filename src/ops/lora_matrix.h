@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "ops/context.h"
 #include "ops/linear.h"
@@ -27,8 +28,14 @@ bool lora_uses_matrices(const Context& ctx, int64_t rank);
 /// Whether a layer of this weight over so many tokens can take its adapter's term.
 bool lora_fits(const Context& ctx, const LoraHalves& halves, const Weight& weight, int64_t tokens);
 
-/// Sets the halves of A[rank, in] and B[out, rank]; allocates them where they are empty.
-void lora_pack_factors(Context& ctx, const Tensor& a, const Tensor& b, LoraHalves& halves);
+/// A[rank, in], B[out, rank], and where their halves go.
+struct LoraFactors {
+  Tensor a, b;
+  LoraHalves* halves;
+};
+
+/// Sets the halves of each pair; allocates them where they are empty.
+void lora_pack_factors(Context& ctx, std::span<const LoraFactors> factors);
 
 /// Sets xa [T, rank] = x A^T. The term, in linear_forward, adds scale xa B^T to y.
 LowRankTerm lora_project_forward(Context& ctx, LinearInput& x, const LoraHalves& halves,

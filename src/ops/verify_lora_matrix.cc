@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "ops/lora_matrix.h"
@@ -80,7 +81,8 @@ class LoraRun {
     weight_ = ctx_.read<float>(weight_to_f32(ctx_, weight));
     const Tensor a = upload({c_.rank, c_.in}, a_), b = upload({c_.out, c_.rank}, b_);
     LoraHalves halves;
-    lora_pack_factors(ctx_, a, b, halves);
+    const LoraFactors factors{a, b, &halves};
+    lora_pack_factors(ctx_, {&factors, 1});
     LinearInput x(upload({c_.tokens, c_.in}, x_));
     LinearInput grad_y(upload({c_.tokens, c_.out}, grad_y_));
     const Tensor xa = ctx_.allocate({c_.tokens, c_.rank}, DType::kF32, "verify");
@@ -194,9 +196,73 @@ class LoraRun {
   VerifyCheck check_;
 };
 
+/// A factor [rows, columns] times its power, padded with zeros.
+std::vector<float> scaled(const std::vector<float>& values, int64_t columns, float power,
+                          int64_t padded_rows, int64_t padded_columns) {
+  std::vector<float> out(static_cast<size_t>(padded_rows * padded_columns));
+  for (int64_t i = 0; i < static_cast<int64_t>(values.size()); ++i) {
+    out[static_cast<size_t>(i / columns * padded_columns + i % columns)] =
+        values[static_cast<size_t>(i)] * power;
+  }
+  return out;
+}
+
+/// The values of f16 words that are zero or normal numbers.
+std::vector<float> read_halves(Context& ctx, const Tensor& halves) {
+  std::vector<float> out;
+  for (const uint16_t word : ctx.read<uint16_t>(halves)) {
+    const int exponent = word >> 10 & 31, mantissa = word & 1023;
+    const float size =
+        exponent == 0 ? 0.0f : std::ldexp(static_cast<float>(1024 + mantissa), exponent - 25);
+    out.push_back(word >= 0x8000 ? -size : size);
+  }
+  return out;
+}
+
+/// Values that f16 holds exactly at any power, the largest one last or in the middle.
+VerifyResult factors_case(Context& ctx, const std::string& what, int64_t rank, int64_t in,
+                          int64_t out) {
+  VerifyCheck check("lora_pack_factors", what, "core");
+  const auto values = [](int64_t n, int seed) {
+    std::vector<float> v(static_cast<size_t>(n));
+    for (size_t i = 0; i < v.size(); ++i) {
+      v[i] =
+          std::ldexp(static_cast<float>((i * 7919 + static_cast<size_t>(seed)) % 1000) - 500, -12);
+    }
+    return v;
+  };
+  std::vector<float> a = values(rank * in, 3), b = values(out * rank, 5);
+  a.back() = -3.0f;
+  b[b.size() / 2] = 5.0f;
+  const Tensor ta = ctx.make<float>({rank, in}, DType::kF32, a, "verify");
+  const Tensor tb = ctx.make<float>({out, rank}, DType::kF32, b, "verify");
+  std::array<LoraHalves, 2> halves;
+  const std::array<LoraFactors, 2> factors = {LoraFactors{ta, tb, &halves[0]},
+                                              LoraFactors{ta, tb, &halves[1]}};
+  lora_pack_factors(ctx, factors);
+  for (const LoraHalves& of : halves) {
+    check.require(
+        ctx.read<float>(of.powers) == std::vector<float>{0x1p13f, 0x1p-13f, 0x1p12f, 0x1p-12f},
+        "the powers bring 3 and 5 into [2^14, 2^15)");
+    check.require(read_halves(ctx, of.a) == scaled(a, in, 0x1p13f, of.a.dim(0), of.a.dim(1)),
+                  "a's halves are exact, zero where padded");
+    check.require(read_halves(ctx, of.b) == scaled(b, rank, 0x1p12f, of.b.dim(0), of.b.dim(1)),
+                  "b's halves are exact, zero where padded");
+  }
+  return check.result();
+}
+
 }  // namespace
 
 void add_lora_matrix_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases) {
+  if (ctx.kind() == DeviceKind::kCpu) return;
+  for (const auto& [rank, in, out] :
+       {std::array<int64_t, 3>{4, 4, 33}, {16, 4100, 260}, {24, 36, 2000}}) {
+    const std::string what = fmt::format("{} -> {} -> {}", in, rank, out);
+    cases.push_back({"lora_pack_factors", what, [=, rank = rank, in = in, out = out](Context& c) {
+                       return factors_case(c, what, rank, in, out);
+                     }});
+  }
   if (!has_f16_product(ctx)) return;
   // Ranks that are padded, widths that are no multiple of a block, rows that leave panels open,
   // parts of the rows and blocks of every kind.
