@@ -2,11 +2,14 @@
 
 #include "ops/bench.h"
 #include "ops/elementwise.h"
+#include "ops/embedding.h"
+#include "ops/lora_matrix.h"
 #include "ops/loss.h"
 #include "ops/norm.h"
 #include "ops/optimizer.h"
 #include "ops/rope.h"
 #include "ops/verify.h"
+#include "ops/weight.h"
 
 namespace wgrad::ops {
 namespace {
@@ -18,6 +21,7 @@ class MemoryCases {
   explicit MemoryCases(const Context& ctx)
       : large_(ctx.kind() == DeviceKind::kGpu &&
                ctx.limits().max_binding_size > (uint64_t{1} << 30)),
+        has_f16_product_(has_f16_product(ctx)),
         rows_(large_                           ? 16384
               : ctx.kind() == DeviceKind::kCpu ? 4096
                                                : 256),
@@ -29,6 +33,8 @@ class MemoryCases {
     norm();
     activation();
     rope();
+    embedding();
+    adapters();
     loss();
     optimizer();
     return std::move(cases_);
@@ -103,6 +109,10 @@ class MemoryCases {
       const Tensor x = filled(ctx, rows, width), y = filled(ctx, rows, width);
       return [=](Context& c) { ops::add(c, x, y); };
     });
+    add("fill_zero " + size(), array_bytes(), [=](Context& ctx) {
+      const Tensor x = ctx.allocate({rows, width}, DType::kF32, "bench");
+      return [=](Context& c) { fill_zero(c, x); };
+    });
     add("dropout " + size(), 2 * array_bytes(), [=](Context& ctx) {
       const Tensor x = filled(ctx, rows, width);
       const Tensor y = ctx.allocate({rows, width}, DType::kF32, "bench");
@@ -123,6 +133,45 @@ class MemoryCases {
         rope_apply(c, x, at, table, kHeadDim, kHeadDim, RopePairing::kHalfSplit, false);
       };
     });
+  }
+
+  void embedding() {
+    const int64_t rows = rows_, width = width_;
+    for (const WeightFormat format : {WeightFormat::kF32, WeightFormat::kF16Blocks}) {
+      if (format != WeightFormat::kF32 && !has_f16_product_) continue;
+      const bool full = format == WeightFormat::kF32;
+      add((full ? "embedding_forward f32 " : "embedding_forward f16 blocks ") + size(),
+          (full ? 2.0 : 1.5) * array_bytes(), [=](Context& ctx) {
+            const Weight table = load_weight_as(ctx, format, "bench", rows, width,
+                                                [](int64_t, int64_t, std::span<float> values) {
+                                                  std::fill(values.begin(), values.end(), 0.5f);
+                                                });
+            std::vector<uint32_t> ids(static_cast<size_t>(rows));
+            for (size_t i = 0; i < ids.size(); ++i) {
+              ids[i] = static_cast<uint32_t>(i * 7919 % ids.size());
+            }
+            const Tensor at = ctx.make<uint32_t>({rows}, DType::kU32, ids, "bench");
+            const Tensor out = ctx.allocate({rows, width}, DType::kF32, "bench");
+            return [=](Context& c) { embedding_forward(c, at, table, out); };
+          });
+    }
+  }
+
+  /// The adapter of a model of 16 layers with 7 projections each.
+  void adapters() {
+    if (!has_f16_product_) return;
+    constexpr int64_t kPairs = 112, kRank = 16;
+    const int64_t in = large_ ? 4096 : 64, out = large_ ? 14336 : 96;
+    const double elements = static_cast<double>(kPairs * kRank * (in + out));
+    add(fmt::format("lora_pack_factors, {} of {} -> {} -> {}", kPairs, in, kRank, out),
+        6.0 * elements, [=](Context& ctx) -> std::function<void(Context&)> {
+          auto halves = std::make_shared<std::vector<LoraHalves>>(kPairs);
+          std::vector<LoraFactors> factors;
+          for (LoraHalves& of : *halves) {
+            factors.push_back({filled(ctx, kRank, in), filled(ctx, out, kRank), &of});
+          }
+          return [halves, factors](Context& c) { lora_pack_factors(c, factors); };
+        });
   }
 
   void loss() {
@@ -168,7 +217,7 @@ class MemoryCases {
     });
   }
 
-  bool large_;
+  bool large_, has_f16_product_;
   int64_t rows_, width_;
   std::vector<BenchCase> cases_;
 };
