@@ -81,9 +81,10 @@ LowRankTerm project(Context& ctx, LinearInput& wide, const LoraHalves& halves, b
   return term;
 }
 
-/// The parts of one gradient.
+/// The parts of one gradient: their sums and the powers of two that these are to be multiplied by.
+/// Each gradient has memory of its own, so that neither waits for the other.
 struct Parts {
-  Parts(int64_t tokens, int64_t columns, int64_t rank) : width(f16_padded(columns)) {
+  Parts(Context& ctx, int64_t tokens, int64_t columns, int64_t rank) : width(f16_padded(columns)) {
     const int64_t column_groups = ceil_div(width, kLoraMatrixColumns);
     const int64_t wanted = ceil_div(kWorkgroups, column_groups);
     rows = std::min(lora_most_part_rows(padded_rank(rank)),
@@ -91,30 +92,30 @@ struct Parts {
     count = ceil_div(tokens, rows);
     size = padded_rank(rank) * width;
     workgroups = count * column_groups;
+    sums = ctx.allocate({count * size}, DType::kF32, "scratch/lora_parts");
+    powers = ctx.allocate({count}, DType::kF32, "scratch/lora_parts");
   }
-  int64_t width, rows = 0, count = 0, size = 0, workgroups = 0;
-};
 
-void run_parts(Context& ctx, const Parts& parts, LinearInput& wide, const Tensor& small,
-               bool rows_are_wide, int64_t offset, int64_t scales_offset, const Tensor& sums,
-               const Tensor& scales) {
-  const int64_t tokens = small.dim(0);
-  const F16Operand& operand = wide.packed(ctx, 0, tokens);
-  LoraMatrixParams p{};
-  p.m = static_cast<uint32_t>(tokens);
-  p.rank = static_cast<uint32_t>(small.dim(1));
-  p.column_blocks = static_cast<uint32_t>(parts.width / 16);
-  p.rows_per_part = static_cast<uint32_t>(parts.rows);
-  p.parts = static_cast<uint32_t>(parts.count);
-  p.parts_offset = static_cast<uint32_t>(offset);
-  p.scales_offset = static_cast<uint32_t>(scales_offset);
-  launch(ctx,
-         lora_matrix_kernel({.step = LoraMatrixStep::kGradient,
-                             .padded_rank = padded_rank(small.dim(1)),
-                             .factor_rows_are_wide = rows_are_wide}),
-         {in(operand.blocks), in(operand.scales), in(small), out(sums), out(scales)}, p,
-         groups(parts.workgroups));
-}
+  void run(Context& ctx, LinearInput& wide, const Tensor& small, bool rows_are_wide) const {
+    const int64_t tokens = small.dim(0);
+    const F16Operand& operand = wide.packed(ctx, 0, tokens);
+    LoraMatrixParams p{};
+    p.m = static_cast<uint32_t>(tokens);
+    p.rank = static_cast<uint32_t>(small.dim(1));
+    p.column_blocks = static_cast<uint32_t>(width / 16);
+    p.rows_per_part = static_cast<uint32_t>(rows);
+    p.parts = static_cast<uint32_t>(count);
+    launch(ctx,
+           lora_matrix_kernel({.step = LoraMatrixStep::kGradient,
+                               .padded_rank = padded_rank(small.dim(1)),
+                               .factor_rows_are_wide = rows_are_wide}),
+           {in(operand.blocks), in(operand.scales), in(small), out(sums), out(powers)}, p,
+           groups(workgroups));
+  }
+
+  int64_t width, rows = 0, count = 0, size = 0, workgroups = 0;
+  Tensor sums, powers;
+};
 
 }  // namespace
 
@@ -172,13 +173,9 @@ void lora_add_gradients(Context& ctx, LinearInput& grad_y, const Tensor& xa, flo
   const int64_t out_features = grad_y.columns(), in_features = x.columns();
   expect_tensor("lora_add_gradients", "grad_b", grad_b, DType::kF32, {out_features, rank});
   expect_tensor("lora_add_gradients", "grad_a", grad_a, DType::kF32, {rank, in_features});
-  const Parts of_b(tokens, out_features, rank), of_a(tokens, in_features, rank);
-  const int64_t begin_a = of_b.count * of_b.size;
-  const Tensor sums =
-      ctx.allocate({begin_a + of_a.count * of_a.size}, DType::kF32, "scratch/lora_parts");
-  const Tensor scales = ctx.allocate({of_b.count + of_a.count}, DType::kF32, "scratch/lora_parts");
-  run_parts(ctx, of_b, grad_y, xa, true, 0, 0, sums, scales);
-  run_parts(ctx, of_a, x, grad_xa, false, begin_a, of_b.count, sums, scales);
+  const Parts of_b(ctx, tokens, out_features, rank), of_a(ctx, tokens, in_features, rank);
+  of_b.run(ctx, grad_y, xa, true);
+  of_a.run(ctx, x, grad_xa, false);
   struct Params {
     uint32_t rank_quads, padded_rank_quads, out, in_quads, padded_in_quads;
     uint32_t size_b, size_a, parts_b, parts_a;
@@ -196,8 +193,9 @@ void lora_add_gradients(Context& ctx, LinearInput& grad_y, const Tensor& xa, flo
   p.parts_a = static_cast<uint32_t>(of_a.count);
   p.alpha = scale;
   static const gpu::KernelSpec kSum{"lora_sum_parts", "main", {}, {}, {}};
-  launch(ctx, kSum, {ops::in(sums), ops::in(scales), out(grad_b), out(grad_a)}, p,
-         invocations((grad_b.size() + grad_a.size()) / 4));
+  launch(ctx, kSum,
+         {in(of_b.sums), in(of_b.powers), in(of_a.sums), in(of_a.powers), out(grad_b), out(grad_a)},
+         p, invocations((grad_b.size() + grad_a.size()) / 4));
 }
 
 }  // namespace wgrad::ops

@@ -22,7 +22,7 @@ void head(WgslWriter& w, std::string_view bindings) {
   w.line("{}", gpu::kernel_source("lib_f16_blocks"));
   w.line(
       "struct Params {{ m: u32, rank: u32, column_blocks: u32, rows_per_part: u32, parts: u32, "
-      "parts_offset: u32, scales_offset: u32, factor_power: u32, alpha: f32, next_alpha: f32 }}");
+      "factor_power: u32, alpha: f32, next_alpha: f32 }}");
   w.line("{}", bindings);
 }
 
@@ -171,8 +171,7 @@ std::string gradient(const LoraMatrixKernel& kernel) {
   w.line("  }}");
   w.line("  let inverse = inverse_power(largest[0]);");
   w.line("  let power = inverse_of_power(inverse);");
-  w.line(
-      "  if (t == 0u && id % groups == 0u) {{ part_scales[p.scales_offset + part] = inverse; }}");
+  w.line("  if (t == 0u && id % groups == 0u) {{ part_scales[part] = inverse; }}");
   w.line("  for (var i = t; i < panels * {}u; i += 256u) {{", 4 * rank);
   w.line("    let slot = i / {0}u; let unit = i % {0}u;", rank / 8);
   w.line("    let row = first + slot / 16u * 16u + row_at(slot % 16u);");
@@ -208,7 +207,7 @@ std::string gradient(const LoraMatrixKernel& kernel) {
   }
   w.line("  }}");
   w.line("  let width = p.column_blocks * 16u;");
-  w.line("  let base = p.parts_offset + part * width * {}u;", rank);
+  w.line("  let base = part * width * {}u;", rank);
   for (int64_t c = 0; c < 2; ++c) {
     for (int64_t q = 0; q < pieces; ++q) {
       if (kernel.factor_rows_are_wide) {

@@ -34,15 +34,13 @@ inline constexpr int64_t kLoraMatrixColumns = 256;  ///< columns of a workgroup 
 
 /// Of both kernels; what one does not use is 0.
 struct LoraMatrixParams {
-  uint32_t m, rank, column_blocks;       ///< of 16 columns, as packed
-  uint32_t rows_per_part, parts;         ///< kGradient: multiples of 32 rows
-  uint32_t parts_offset, scales_offset;  ///< kGradient: where its results begin, in elements
+  uint32_t m, rank, column_blocks;  ///< of 16 columns, as packed
+  uint32_t rows_per_part, parts;    ///< kGradient: multiples of 32 rows
   uint32_t factor_power;  ///< kProject: which of `powers` belongs to the factor: 0 (a) or 1 (b)
   float alpha;            ///< kProject: of small
   float next_alpha;       ///< kProject: of the product that takes small next
-  uint32_t unused[2];
 };
-static_assert(sizeof(LoraMatrixParams) == 48);
+static_assert(sizeof(LoraMatrixParams) == 32);
 
 /// Rows of a part of kGradient at most: they lie in workgroup memory.
 constexpr int64_t lora_most_part_rows(int64_t padded_rank) { return 8192 / padded_rank; }
