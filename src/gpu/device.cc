@@ -166,6 +166,7 @@ Device::Statistics Device::statistics() const {
 void Device::wait() {
   impl_->submit();
   impl_->core->wait_idle();
+  impl_->submit_at = kFirstRecorded;
 }
 
 void Device::compile(std::span<const KernelSpec> kernels) {

@@ -14,8 +14,9 @@
 
 namespace wgrad::gpu {
 
-/// Dispatches that are recorded before they are handed over by themselves.
-inline constexpr uint32_t kMaxRecorded = 256;
+/// Dispatches that are recorded before they are handed over by themselves: few after the host has
+/// waited, so that the device starts soon, then twice as many each time.
+inline constexpr uint32_t kFirstRecorded = 32, kMaxRecorded = 512;
 /// The room of one dispatch in the uniform buffer: WebGPU's alignment of dynamic offsets.
 inline constexpr uint32_t kParameterStride = 256;
 
@@ -39,6 +40,7 @@ struct Device::Impl {
   wgpu::ComputePassEncoder pass;
   const Pipeline* pass_pipeline = nullptr;  ///< the one set in `pass`
   uint32_t recorded = 0;                    ///< dispatches since the last submit
+  uint32_t submit_at = kFirstRecorded;      ///< so many are handed over
   uint64_t dispatches = 0, submits = 0;
 
   wgpu::CommandEncoder& open_encoder();  ///< outside any pass

@@ -130,7 +130,9 @@ void Device::dispatch(const KernelSpec& kernel, std::span<const Binding> binding
   }
   pass.DispatchWorkgroups(workgroups.x, workgroups.y, workgroups.z);
   ++d.dispatches;
-  if (++d.recorded == kMaxRecorded) d.submit();
+  if (++d.recorded < d.submit_at) return;
+  d.submit();
+  d.submit_at = std::min(2 * d.submit_at, kMaxRecorded);
 }
 
 void Device::copy(Binding from, Binding to) {
@@ -207,6 +209,7 @@ uint64_t Device::start_read(Binding from) { return impl_->start_read(from); }
 
 void Device::finish_read(uint64_t ticket, std::span<std::byte> into) {
   impl_->readback.finish(*impl_->core, ticket, into);
+  impl_->submit_at = kFirstRecorded;
 }
 
 void Device::read(Binding from, std::span<std::byte> into) {
