@@ -22,6 +22,9 @@ struct Params {
   scale: f32,
   scale_log2e: f32,
   splits: u32,
+  first_kv_head: u32,  // a dispatch of the gradients covers kv_head_count heads of keys from here on
+  kv_head_count: u32,
+  kept_tiles: u32,     // see attention_matrix_text.h
   one: u32,  // 1: a factor of loop bounds that compilers then do not unroll
 }
 

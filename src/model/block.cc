@@ -22,12 +22,13 @@ Tensor append(Context& ctx, const Tensor& rows, const Tensor& cache, int64_t len
   return cache.rows(0, end);
 }
 
-ops::AttentionShape attention_shape(const ModelConfig& config, int64_t window) {
+ops::AttentionShape attention_shape(const ModelConfig& config, int64_t window, const Batch& batch) {
   ops::AttentionShape shape;
   shape.heads = config.heads;
   shape.kv_heads = config.kv_heads;
   shape.head_dim = config.head_dim;
   shape.window = window;
+  shape.longest_row = batch.longest_row;
   shape.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim)));
   return shape;
 }
@@ -98,7 +99,7 @@ Tensor Block::attend(const BlockPass& pass, const Tensor& normed, BlockActivatio
     ops::rope_apply(ctx_, x, pass.batch.device_positions, pass.rope_table, config.head_dim,
                     config.head_dim, ops::RopePairing::kHalfSplit, false);
   }
-  ops::AttentionShape shape = attention_shape(config, window());
+  ops::AttentionShape shape = attention_shape(config, window(), pass.batch);
   Tensor keys = k, values = v;
   if (cache != nullptr) {
     shape.query_offset = cache->length;
@@ -296,7 +297,7 @@ void Block::backward_attention(const BlockPass& pass, BlockActivations& saved, c
   Tensor grad_q = grad_of(Projection::kQ, "scratch/grad q");
   Tensor grad_k = grad_of(Projection::kK, "scratch/grad k");
   const Tensor grad_v = grad_of(Projection::kV, "scratch/grad v");
-  ops::attention_backward(ctx_, attention_shape(config, window()), saved.heads,
+  ops::attention_backward(ctx_, attention_shape(config, window(), pass.batch), saved.heads,
                           pass.batch.device_row_begin, pass.batch.device_row_end, saved.attention,
                           saved.logsumexp, grad_attention, grad_q, grad_k, grad_v);
   saved.heads = {};

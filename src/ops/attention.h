@@ -19,7 +19,11 @@ struct AttentionShape {
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   int64_t query_offset = 0;
   int64_t window = 0;
-  float scale = 0.0f;  ///< usually 1 / sqrt(head_dim)
+  float scale = 0.0f;       ///< usually 1 / sqrt(head_dim)
+  int64_t longest_row = 0;  ///< tokens that no row exceeds, so that less is reserved; 0: not known
+  /// Bytes that backward may take, where it runs on subgroup matrices, to keep gradients of scores:
+  /// some KV heads at a time; half of them as a rule. With less they are computed twice.
+  int64_t kept_scores_limit = int64_t{1152} << 20;
 };
 
 /// What attention_backward reads of q, k and v: the tensors themselves or, where attention ran on

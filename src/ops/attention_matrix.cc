@@ -1,6 +1,9 @@
 #include "ops/attention_matrix.h"
 
 #include <algorithm>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "ops/launch.h"
 
@@ -13,10 +16,40 @@ constexpr int64_t kLargestHead = 128;
 constexpr int64_t kSmallestMatrixBatch = 32;
 
 constexpr AttentionMatrixKernel kKernels[] = {
-    AttentionMatrixKernel::kForward, AttentionMatrixKernel::kGradQ, AttentionMatrixKernel::kGradKv};
+    AttentionMatrixKernel::kForward, AttentionMatrixKernel::kGradQ, AttentionMatrixKernel::kGradKv,
+    AttentionMatrixKernel::kGradKvKeep, AttentionMatrixKernel::kGradQKept};
+
+/// Storage buffers of kGradKvKeep.
+constexpr uint32_t kKeepBuffers = 9;
 
 int64_t tiles(AttentionMatrixKernel kernel, const AttentionShape& s, uint32_t tokens) {
   return ceil_div(tokens, attention_matrix_shape(kernel, attention_packed_dim(s.head_dim)).rows);
+}
+
+/// How backward keeps the gradients of the scores: as many KV heads at a time as the memory holds.
+struct KeptScores {
+  int64_t kv_heads = 0;  ///< 0: none fits, they are computed again
+  int64_t per_keys = 0;  ///< tiles of queries that a tile of keys meets at most
+  int64_t bytes = 0;     ///< of all that is kept at a time
+};
+
+KeptScores kept_scores(const Context& ctx, const AttentionShape& s, int64_t tokens) {
+  KeptScores kept;
+  if (ctx.limits().max_storage_buffers < kKeepBuffers) return kept;
+  // The last of 64 keys is seen by at most so many queries of its row.
+  int64_t reach = s.longest_row > 0 ? std::min(s.longest_row, tokens) : tokens;
+  if (s.window > 0) reach = std::min(reach, s.window);
+  kept.per_keys = ceil_div(63 + reach, 32);
+  const int64_t each =
+      attention_kept_tiles(tokens, kept.per_keys) * kKeptTileBytes * (s.heads / s.kv_heads);
+  const uint64_t limit = std::min({static_cast<uint64_t>(s.kept_scores_limit),
+                                   ctx.limits().max_binding_size, ctx.limits().max_buffer_size});
+  if (static_cast<uint64_t>(each) > limit) return kept;
+  // Half of the limit fills a device as well; the parts are made equal.
+  const int64_t fits = std::clamp<int64_t>(static_cast<int64_t>(limit / 2) / each, 1, s.kv_heads);
+  kept.kv_heads = ceil_div(s.kv_heads, ceil_div(s.kv_heads, fits));
+  kept.bytes = kept.kv_heads * each;
+  return kept;
 }
 
 }  // namespace
@@ -57,17 +90,39 @@ void attention_backward_matrix(Context& ctx, const AttentionShape& s, const Atte
                                const Tensor& statistics, const Tensor& grad_q, const Tensor& grad_k,
                                const Tensor& grad_v) {
   const Tensor packed = attention_pack_grad(ctx, s.head_dim, grad_out, operands.factors);
+  const KeptScores kept_plan = kept_scores(ctx, s, params.queries);
+  const int64_t at_once = kept_plan.kv_heads > 0 ? kept_plan.kv_heads : s.kv_heads;
+  Tensor kept;
+  if (kept_plan.kv_heads > 0) {
+    kept = ctx.allocate({kept_plan.bytes / 2}, DType::kF16, "scratch/attention_scores");
+  }
   AttentionParams p = params;
-  p.groups = static_cast<uint32_t>(tiles(AttentionMatrixKernel::kGradKv, s, p.keys)) * p.kv_heads;
-  launch(ctx, attention_matrix_kernel(AttentionMatrixKernel::kGradKv, s.head_dim),
-         {in(operands.q), in(operands.kv), in(packed), in(row_end), in(statistics),
-          in(operands.factors), out(grad_k), out(grad_v)},
-         p, groups(p.groups));
-  p.groups = static_cast<uint32_t>(tiles(AttentionMatrixKernel::kGradQ, s, p.queries)) * p.heads;
-  launch(ctx, attention_matrix_kernel(AttentionMatrixKernel::kGradQ, s.head_dim),
-         {in(operands.q), in(operands.kv), in(packed), in(row_begin), in(statistics),
-          in(operands.factors), out(grad_q)},
-         p, groups(p.groups));
+  p.kept_tiles = static_cast<uint32_t>(kept_plan.per_keys);
+  const auto run = [&](AttentionMatrixKernel kernel, int64_t heads,
+                       std::vector<Argument> arguments) {
+    p.groups = static_cast<uint32_t>(tiles(kernel, s, p.queries) * heads);
+    launch(ctx, attention_matrix_kernel(kernel, s.head_dim), arguments,
+           std::as_bytes(std::span<const AttentionParams>(&p, 1)), groups(p.groups));
+  };
+  for (int64_t first = 0; first < s.kv_heads; first += at_once) {
+    const int64_t kv_heads = std::min(at_once, s.kv_heads - first);
+    p.first_kv_head = static_cast<uint32_t>(first);
+    p.kv_head_count = static_cast<uint32_t>(kv_heads);
+    std::vector<Argument> grad_kv = {in(operands.q), in(operands.kv), in(packed),
+                                     in(row_end),    in(statistics),  in(operands.factors),
+                                     out(grad_k),    out(grad_v)};
+    if (!kept) {
+      run(AttentionMatrixKernel::kGradKv, kv_heads, grad_kv);
+      run(AttentionMatrixKernel::kGradQ, s.heads,
+          {in(operands.q), in(operands.kv), in(packed), in(row_begin), in(statistics),
+           in(operands.factors), out(grad_q)});
+      continue;
+    }
+    grad_kv.push_back(out(kept));
+    run(AttentionMatrixKernel::kGradKvKeep, kv_heads, grad_kv);
+    run(AttentionMatrixKernel::kGradQKept, kv_heads * (s.heads / s.kv_heads),
+        {in(kept), in(operands.kv), in(row_begin), in(operands.factors), out(grad_q)});
+  }
 }
 
 }  // namespace wgrad::ops

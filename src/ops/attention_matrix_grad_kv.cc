@@ -40,8 +40,8 @@ void write_grad_kv_head(WgslWriter& w, const GradKvLayout& l) {
   w.line("  if (group >= params.groups) {{ return; }}");
   w.line("  let sg = t / 32u;");
   w.line("  let lane = t % 32u;");
-  w.line("  let kv_head = group % params.kv_heads;");
-  w.line("  let first = group / params.kv_heads * {}u;", l.kKeys);
+  w.line("  let kv_head = params.first_kv_head + group % params.kv_head_count;");
+  w.line("  let first = group / params.kv_head_count * {}u;", l.kKeys);
   w.line("  let last_query = params.queries - 1u;");
   w.line("  let last_key = params.keys - 1u;");
   w.line("  let v_base = params.keys * params.kv_heads;");
@@ -124,7 +124,7 @@ void write_grad_kv_products(WgslWriter& w, const GradKvLayout& l) {
   }
 }
 
-void write_grad_kv_weights(WgslWriter& w, const GradKvLayout& l) {
+void write_grad_kv_weights(WgslWriter& w, const GradKvLayout& l, bool keep) {
   for (int i = 0; i < 2; ++i) {
     w.line("    var x{0} = exp2(four(my_scores + {0}u) * to_log2 - four({1}u + part * 2u));", i,
            l.statistics + i);
@@ -138,7 +138,9 @@ void write_grad_kv_weights(WgslWriter& w, const GradKvLayout& l) {
            i, l.score_size + i, l.statistics + kTile / 4 + i);
   }
   w.line("    sm[my_weights] = packed(x0, x1);");
-  w.line("    sm[my_weights + {}u] = packed(y0, y1);", l.weight_size);
+  w.line("    let grad_scores = packed(y0, y1);");
+  w.line("    sm[my_weights + {}u] = grad_scores;", l.weight_size);
+  if (keep) w.line("    kept[keep_at] = grad_scores;");
 }
 
 void write_grad_kv_sums(WgslWriter& w, const GradKvLayout& l) {
@@ -193,18 +195,18 @@ AttentionMatrixShape grad_kv_shape(int64_t packed_dim) {
   return shape_of(GradKvLayout(packed_dim));
 }
 
-std::string grad_kv_source(int64_t packed_dim) {
+std::string grad_kv_source(int64_t packed_dim, bool keep) {
   const GradKvLayout l(packed_dim);
   const Staging staging(l, shape_of(l).invocations);
   WgslWriter w;
-  write_bindings(w,
-                 {{"q", "vec4<u32>"},
-                  {"kv", "vec4<u32>"},
-                  {"grad_out", "vec4<u32>"},
-                  {"row_end", "u32"},
-                  {"statistics", "vec2<f32>"},
-                  {"factors", "vec2<f32>"}},
-                 {{"grad_k", "Cell"}, {"grad_v", "Cell"}});
+  const Names reads = {{"q", "vec4<u32>"}, {"kv", "vec4<u32>"},         {"grad_out", "vec4<u32>"},
+                       {"row_end", "u32"}, {"statistics", "vec2<f32>"}, {"factors", "vec2<f32>"}};
+  if (keep) {
+    write_bindings(w, reads, {{"grad_k", "Cell"}, {"grad_v", "Cell"}, {"kept", "vec4<u32>"}});
+    write_kept_tile(w);
+  } else {
+    write_bindings(w, reads, {{"grad_k", "Cell"}, {"grad_v", "Cell"}});
+  }
   write_common(w, l.total);
   write_grad_kv_head(w, l);
   write_grad_kv_keys(w, l);
@@ -216,6 +218,12 @@ std::string grad_kv_source(int64_t packed_dim) {
   w.line("  var statistic = 0.0;");
   w.line("  var head = kv_head * group_heads;");
   w.line("  var qb = first;");
+  if (keep) {
+    w.line("  var keep_next = kept_tile(head, first / 64u, first / 32u) * 256u + t;");
+    w.line(
+        "  let keep_head = (kept_of_head() - tiles) * 256u;  // from a head's last tile to the "
+        "next");
+  }
   write_grad_kv_load(w, staging);
   write_grad_kv_store(w, l, staging);
   w.line("  workgroupBarrier();");
@@ -226,17 +234,22 @@ std::string grad_kv_source(int64_t packed_dim) {
   w.line("  let sum_right = (1u - role) * {}u + side * {}u;", l.grad_out, l.units / 2);
   w.line("  for (var step = 0u; step < steps; step++) {{");
   w.line("    let tile_first = qb;");
+  if (keep) {
+    w.line("    let keep_at = keep_next;");
+    w.line("    keep_next += 256u;");
+  }
   write_grad_kv_products(w, l);
   w.line("    qb += {}u;", kTile);
   w.line("    if (qb >= queries_end) {{");
   w.line("      qb = first;");
   w.line("      head++;");
+  if (keep) w.line("      keep_next += keep_head;");
   w.line("    }}");
   w.line("    if (step + 1u < steps) {{");
   write_grad_kv_load(w, staging);
   w.line("    }}");
   w.line("    workgroupBarrier();");
-  write_grad_kv_weights(w, l);
+  write_grad_kv_weights(w, l, keep);
   w.line("    workgroupBarrier();");
   write_grad_kv_sums(w, l);
   w.line("    workgroupBarrier();");

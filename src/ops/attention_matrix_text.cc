@@ -72,4 +72,19 @@ void write_grad_factors(WgslWriter& w) {
   w.line("  let grad_unit = 65536.0 * factors[2].y * factors[3].y;");
 }
 
+void write_kept_tile(WgslWriter& w) {
+  w.line("fn kept_before(keys: u32) -> u32 {{");
+  w.line("  let queries = (params.queries + 31u) / 32u;");
+  w.line("  let full = select(0u, (queries - params.kept_tiles) / 2u + 1u,");
+  w.line("                    queries >= params.kept_tiles);");
+  w.line("  let first = min(keys, full);");
+  w.line("  return first * params.kept_tiles + (keys - first) * (queries + 1u - keys - first);");
+  w.line("}}");
+  w.line("fn kept_of_head() -> u32 {{ return kept_before((params.keys + 63u) / 64u); }}");
+  w.line("fn kept_tile(head: u32, keys: u32, queries: u32) -> u32 {{");
+  w.line("  let kept_head = head - params.first_kv_head * (params.heads / params.kv_heads);");
+  w.line("  return kept_head * kept_of_head() + kept_before(keys) + queries - 2u * keys;");
+  w.line("}}");
+}
+
 }  // namespace wgrad::ops::attention_matrix

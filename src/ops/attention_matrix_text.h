@@ -47,11 +47,17 @@ void write_mask(WgslWriter& w, const char* name, int count, const char* base, co
 /// is at most 2^31 in packed units, so 2^-16 of it fits f16.
 void write_grad_factors(WgslWriter& w);
 
-/// A tile of 32 packed heads passes from storage through registers NAME0.. to workgroup memory.
+/// Where kept gradients of scores lie: `kept_tile(head, keys, queries)`, the number of the tile of
+/// the keys from 64 * keys and the queries from 32 * queries, 256 units each; a unit holds the
+/// eight queries number `part` of one key and is number key / 8 * 32 + part * 8 + key % 8 of its
+/// tile. A tile of keys has up to params.kept_tiles tiles of queries, fewer where the queries end.
+void write_kept_tile(WgslWriter& w);
+
+/// A tile of packed heads passes from storage through registers NAME0.. to workgroup memory.
 struct Staging {
-  Staging(const Layout& layout, int64_t invocations)
+  Staging(const Layout& layout, int64_t invocations, int64_t rows = kTile)
       : layout(layout),
-        count(kTile * layout.units / invocations),
+        count(rows * layout.units / invocations),
         step(invocations / layout.units) {}
 
   void declare(WgslWriter& w, const char* name) const {
@@ -82,9 +88,11 @@ struct Staging {
 
 AttentionMatrixShape forward_shape(int64_t packed_dim);
 AttentionMatrixShape grad_q_shape(int64_t packed_dim);
+AttentionMatrixShape grad_q_kept_shape(int64_t packed_dim);
 AttentionMatrixShape grad_kv_shape(int64_t packed_dim);
 std::string forward_source(int64_t packed_dim);
 std::string grad_q_source(int64_t packed_dim);
-std::string grad_kv_source(int64_t packed_dim);
+std::string grad_q_kept_source(int64_t packed_dim);
+std::string grad_kv_source(int64_t packed_dim, bool keep);
 
 }  // namespace wgrad::ops::attention_matrix

@@ -63,6 +63,27 @@ std::string store_function(std::string_view name, int64_t head_dim) {
                      name);
 }
 
+struct MatrixParts {
+  std::string_view name;
+  std::span<const std::string_view> stores;
+};
+
+MatrixParts matrix_parts(AttentionMatrixKernel kernel) {
+  switch (kernel) {
+    case AttentionMatrixKernel::kForward:
+      return {"attention_forward_matrix", kOut};
+    case AttentionMatrixKernel::kGradQ:
+      return {"attention_grad_q_matrix", kGradQ};
+    case AttentionMatrixKernel::kGradQKept:
+      return {"attention_grad_q_kept_matrix", kGradQ};
+    case AttentionMatrixKernel::kGradKv:
+      return {"attention_grad_kv_matrix", kGradKv};
+    case AttentionMatrixKernel::kGradKvKeep:
+      break;
+  }
+  return {"attention_grad_kv_keep_matrix", kGradKv};
+}
+
 }  // namespace
 
 std::string attention_load_function(std::string_view name, int64_t head_dim) {
@@ -121,15 +142,7 @@ const gpu::KernelSpec& attention_matrix_kernel(AttentionMatrixKernel kernel, int
   static std::map<std::pair<AttentionMatrixKernel, int64_t>, gpu::KernelSpec> specs;
   const auto [at, made] = specs.try_emplace({kernel, head_dim});
   if (!made) return at->second;
-  std::span<const std::string_view> stores = kOut;
-  std::string_view name = "attention_forward_matrix";
-  if (kernel == AttentionMatrixKernel::kGradQ) {
-    name = "attention_grad_q_matrix";
-    stores = kGradQ;
-  } else if (kernel == AttentionMatrixKernel::kGradKv) {
-    name = "attention_grad_kv_matrix";
-    stores = kGradKv;
-  }
+  const auto& [name, stores] = matrix_parts(kernel);
   gpu::KernelSpec& spec = at->second;
   spec.source = name;
   spec.entry_point = "main";
@@ -137,8 +150,7 @@ const gpu::KernelSpec& attention_matrix_kernel(AttentionMatrixKernel kernel, int
   text = attention_matrix_directives() + attention_constants(0, head_dim);
   for (std::string_view tensor : stores) text += store_function(tensor, head_dim);
   text += gpu::kernel_source("lib_attention_common");
-  if (kernel != AttentionMatrixKernel::kGradKv)
-    text += gpu::kernel_source("lib_attention_first_key");
+  if (stores.data() != kGradKv) text += gpu::kernel_source("lib_attention_first_key");
   text += attention_matrix_source(kernel, attention_packed_dim(head_dim));
   return spec;
 }

@@ -15,9 +15,9 @@ struct AttentionParams {
   uint32_t heads, kv_heads, groups, first_token;
   uint32_t origin;
   float scale, scale_log2e;
-  uint32_t splits, one;
+  uint32_t splits, first_kv_head, kv_head_count, kept_tiles, one;
 };
-static_assert(sizeof(AttentionParams) == 52);
+static_assert(sizeof(AttentionParams) == 64);
 
 /// The kernels that work on any device, in f32.
 enum class AttentionKernel : uint8_t { kForward, kDecode, kCombine, kStatistics, kGradQ, kGradKv };

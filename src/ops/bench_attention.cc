@@ -29,6 +29,7 @@ Tensors make_tensors(Context& ctx, const AttentionBench& b) {
   t.shape.heads = b.heads;
   t.shape.kv_heads = b.kv_heads;
   t.shape.head_dim = b.head_dim;
+  t.shape.longest_row = b.length;
   t.shape.scale = 1.0f / std::sqrt(static_cast<float>(b.head_dim));
   const int64_t tokens = b.rows * b.length;
   const Shape q{tokens, b.heads * b.head_dim}, k{tokens, b.kv_heads * b.head_dim};
@@ -94,9 +95,16 @@ std::vector<BenchCase> attention_bench_cases(const Context& ctx) {
   std::vector<BenchCase> cases;
   for (ComputeType compute : {ComputeType::kF32, ComputeType::kF16}) {
     if (compute == ComputeType::kF16 && !has_attention_matrices(ctx)) continue;
+    std::vector<AttentionBench> shapes;
     for (int64_t head_dim : {64, 128}) {
-      const AttentionBench b = large ? AttentionBench{32, 8, head_dim, 4, 2048, compute}
-                                     : AttentionBench{4, 2, head_dim, 1, 128, compute};
+      if (!large) {
+        shapes.push_back({4, 2, head_dim, 1, 128, compute});
+        continue;
+      }
+      shapes.push_back({32, 8, head_dim, 4, 2048, compute});
+      if (compute == ComputeType::kF16) shapes.push_back({32, 8, head_dim, 1, 8192, compute});
+    }
+    for (const AttentionBench& b : shapes) {
       cases.push_back(bench_case(b, false));
       cases.push_back(bench_case(b, true));
     }

@@ -200,6 +200,9 @@ std::string AttentionCase::describe() const {
   if (queries > 0) text += fmt::format(", last {} query", queries);
   if (shape.window > 0) text += fmt::format(", window {}", shape.window);
   if (magnitude != 1.0f) text += fmt::format(", q k to {}", magnitude);
+  if (shape.kept_scores_limit != AttentionShape().kept_scores_limit) {
+    text += fmt::format(", keeps {} bytes", shape.kept_scores_limit);
+  }
   if (grad_magnitude != 1.0f) text += fmt::format(", gradient to {}", grad_magnitude);
   return text;
 }

@@ -46,6 +46,7 @@ AttentionCase make_case(int64_t heads, int64_t kv_heads, int64_t head_dim,
   c.shape.head_dim = head_dim;
   c.shape.window = window;
   c.shape.scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+  c.shape.longest_row = *std::max_element(rows.begin(), rows.end());
   c.rows = std::move(rows);
   return c;
 }
@@ -53,6 +54,13 @@ AttentionCase make_case(int64_t heads, int64_t kv_heads, int64_t head_dim,
 AttentionCase with_magnitude(AttentionCase c, float of_scores, float of_gradient) {
   c.magnitude = of_scores;
   c.grad_magnitude = of_gradient;
+  return c;
+}
+
+/// With this limit on the gradients of scores that are kept, where the longest row may be unknown.
+AttentionCase keeping(AttentionCase c, int64_t limit, bool knows_rows = true) {
+  c.shape.kept_scores_limit = limit;
+  if (!knows_rows) c.shape.longest_row = 0;
   return c;
 }
 
@@ -72,6 +80,9 @@ std::vector<AttentionCase> attention_cases(VerifyLevel level) {
       with_magnitude(make_case(2, 2, 64, {64, 33}), 1e-6f, 1e-7f),
       with_magnitude(make_case(2, 1, 64, {33, 70}), 1.0f, 1e6f),
       make_case(4, 2, 80, {37, 64}),
+      keeping(make_case(2, 1, 64, {40, 150, 3}, 17), 0),
+      keeping(make_case(4, 2, 80, {37, 64}), 0),
+      keeping(make_case(8, 4, 64, {100, 300}), 1 << 20),
       generating(make_case(4, 2, 64, {700}), 1),
       generating(make_case(2, 1, 64, {200}), 70),
   };
@@ -91,6 +102,10 @@ std::vector<AttentionCase> attention_cases(VerifyLevel level) {
       make_case(4, 2, 128, {1000, 517}),
       make_case(8, 2, 64, std::vector<int64_t>(300, 1)),
       make_case(4, 1, 64, {2000}, 128),
+      keeping(make_case(4, 1, 64, {2000}, 128), 0),
+      keeping(make_case(4, 2, 128, {1000, 517}), 0),
+      keeping(make_case(8, 4, 128, {33, 200, 167}, 100), 3 << 19, false),
+      keeping(make_case(6, 2, 64, {1000, 517}), int64_t{1} << 30, false),
       generating(make_case(32, 8, 128, {3000}), 1),
       generating(make_case(8, 2, 128, {1000}, 256), 5),
       generating(make_case(4, 2, 128, {50, 600}), 300),

@@ -32,6 +32,7 @@ gpu::Limits large_limits() {
   gpu::Limits limits = core_limits();
   limits.max_buffer_size = uint64_t{4} << 30;
   limits.max_binding_size = uint64_t{2} << 30;
+  limits.max_storage_buffers = 10;
   limits.max_workgroup_memory = 48 << 10;
   limits.max_workgroup_invocations = 1024;
   return limits;
