@@ -14,10 +14,21 @@ using Json = nlohmann::ordered_json;
 /// Stands for a message's content: private-use characters, which no template changes.
 constexpr std::string_view kMark = "\uE8F3\uE8F4\uE8F3";
 
+/// Each counted turn renders the messages before it again. That work is bounded in bytes (some
+/// seconds); a message costs about as much as this many bytes of text.
+constexpr size_t kMessageWork = 512;
+constexpr size_t kMostWork = size_t{2} << 30;
+
 /// Where the content of a message lies in the rendered conversation.
 struct Place {
   size_t begin = 0, end = 0;
 };
+
+std::string_view trim(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  const size_t begin = std::min(text.find_first_not_of(kSpace), text.size());
+  return text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
+}
 
 class SpanFinder {
  public:
@@ -30,8 +41,9 @@ class SpanFinder {
   RenderedChat find() {
     RenderedChat rendered;
     size_t last_end = 0;
-    for (size_t i = chat_.first_counted_message; i < chat_.messages.size(); ++i) {
-      if (chat_.messages[i]["role"] != "assistant") continue;
+    const std::vector<size_t> turns = counted_turns();
+    check_work(turns.size());
+    for (const size_t i : turns) {
       const size_t begin = begin_of(i);
       const size_t end = end_of(i, begin);
       if (begin < last_end) refuse(i, "its place in the rendered text overlaps the turn before it");
@@ -88,6 +100,25 @@ class SpanFinder {
                       "expected the chat template to show where the assistant's turn lies",
                       "train on all tokens (--train-on all), use prompt/completion rows, or pass "
                       "--skip-bad-rows");
+  }
+
+  std::vector<size_t> counted_turns() const {
+    std::vector<size_t> turns;
+    for (size_t i = chat_.first_counted_message; i < chat_.messages.size(); ++i) {
+      if (chat_.messages[i].at("role") == "assistant") turns.push_back(i);
+    }
+    return turns;
+  }
+
+  void check_work(size_t turns) const {
+    const size_t messages = chat_.messages.size();
+    if (turns <= kMostWork / (messages * kMessageWork + whole_.size())) return;
+    throw input_error(
+        where_,
+        fmt::format("{} messages are too many to find the assistant's {} turns among", messages,
+                    turns),
+        "expected at most some 2000 messages, fewer where they are long",
+        "split the conversation, train on all tokens (--train-on all), or pass --skip-bad-rows");
   }
 
   /// The messages before `count`.
@@ -177,13 +208,15 @@ class SpanFinder {
 
   /// Past the first end-of-turn token from `begin` on and before the next message's content.
   size_t end_of(size_t message, size_t begin) {
+    const auto stops = [this](const text::AddedToken& token) { return assets_.is_stop(token.id); };
+    const std::optional<Place> nearest = first_token(whole_, begin, stops);
+    if (nearest && closes_content(message, begin, *nearest)) return nearest->end;
     size_t limit = whole_.size();
     if (message + 1 < chat_.messages.size()) {
       const std::optional<Place> next = locate(message + 1);
       if (next && next->begin >= begin) limit = next->begin;
     }
     const std::string_view whole = std::string_view(whole_).substr(0, limit);
-    const auto stops = [this](const text::AddedToken& token) { return assets_.is_stop(token.id); };
     const std::optional<Place> stop = first_token(whole, begin, stops);
     if (stop && !holds_special(whole.substr(begin, stop->begin - begin))) return stop->end;
     if (!turn_end_) turn_end_ = find_turn_end(message);
@@ -197,6 +230,24 @@ class SpanFinder {
       if (const std::optional<Place> end = first_token(whole, from, is_special)) return end->end;
     }
     refuse(message, "no end-of-turn token follows it, so the model would not learn to stop");
+  }
+
+  /// Nothing but the message's own content stands between `begin` and the token, and the token is
+  /// not what the next message begins with: it closes this one, without a look at the next.
+  bool closes_content(size_t message, size_t begin, const Place& token) const {
+    const std::string_view whole = whole_;
+    const std::string_view text = whole.substr(begin, token.begin - begin);
+    const std::optional<std::string_view> own = trimmed_content(message);
+    if (!own || trim(text) != *own || holds_special(text)) return false;
+    if (message + 1 == chat_.messages.size()) return true;
+    const std::optional<std::string_view> next = trimmed_content(message + 1);
+    return next && !next->starts_with(whole.substr(token.begin, token.end - token.begin));
+  }
+
+  std::optional<std::string_view> trimmed_content(size_t message) const {
+    const Json& content = chat_.messages[message].at("content");
+    if (!content.is_string()) return std::nullopt;
+    return trim(content.get_ref<const std::string&>());
   }
 
   /// The special token that the template puts after an assistant's content; it need not be among

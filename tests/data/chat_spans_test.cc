@@ -181,6 +181,36 @@ TEST(ChatSpans, ATemplateWithoutEndTokensIsRefused) {
                     HasSubstr("--train-on all")));
 }
 
+TEST(ChatSpans, AnEndTokenThatBeginsTheNextMessageIsNotBorrowed) {
+  EXPECT_THAT(refusal("{% for m in messages %}{{ m.content }}{% endfor %}",
+                      chat({user("a"), assistant("b"), user("<|im_end|>c")})),
+              AllOf(HasSubstr("message 1"), HasSubstr("no end-of-turn token")));
+}
+
+TEST(ChatSpans, AConversationWithTooManyTurnsIsRefusedUnlessAllCounts) {
+  Json messages = Json::array();
+  for (int i = 0; i < 1500; ++i) {
+    messages.push_back(user("a"));
+    messages.push_back(assistant("b"));
+  }
+  EXPECT_THAT(refusal(kChatMl, chat(messages)),
+              AllOf(HasSubstr("d.jsonl:1: 3000 messages"), HasSubstr("1500 turns"),
+                    HasSubstr("--train-on all")));
+  EXPECT_THAT(marked_one(chat(messages), chatml(), {.train_on = TrainOn::kAll}),
+              EndsWith("b<|im_end|>\n]]"));
+}
+
+TEST(ChatSpans, ManyTurnsKeepTheirPlaces) {
+  Json messages = Json::array();
+  std::string expected;
+  for (int i = 0; i < 100; ++i) {
+    messages.push_back(user("a"));
+    messages.push_back(assistant(" b "));
+    expected += "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n[[ b <|im_end|>]]\n";
+  }
+  EXPECT_EQ(marked_one(chat(messages), chatml()), expected);
+}
+
 TEST(ChatSpans, AnotherTurnsEndTokenIsNotBorrowed) {
   const std::string source =
       "{% for m in messages %}{{ m.role + ': ' + m.content }}{{ '<|im_end|>' if m.role == 'user' "
