@@ -28,9 +28,11 @@ void GemmOutput::declare_bindings(int memory_units) {
       "struct Params {{ m: u32, n: u32, tiles_m: u32, tiles_n: u32, ldc: u32, c_offset: u32, "
       "bias_offset: u32, accumulate: u32, chunks: u32, a_blocks: u32, b_blocks: u32, factor: "
       "f32, a_offset: u32, b_offset: u32, b_scale_offset: u32, low_rank_rows: u32, "
-      "low_rank_columns: u32, low_rank_row: u32, low_rank_column: u32 }}");
+      "low_rank_columns: u32, low_rank_row: u32, low_rank_column: u32, "
+      "all_chunks: u32 }}");
   w_.line("@group(0) @binding({}) var<uniform> p: Params;", binding);
   w_.line("var<workgroup> sm: array<vec4<u32>, {}>;", memory_units);
+  if (kernel_.parts) w_.line("var<private> part_begin: u32;");
 }
 
 std::string GemmOutput::four(const char* array, const char* at) const {
@@ -44,7 +46,7 @@ void GemmOutput::store_function() {
   const bool term = kernel_.low_rank > 0;
   w_.line("fn store(row: u32, col: u32, v: vec4<f32>{}) {{", term ? ", term: vec4<f32>" : "");
   w_.line("  if (row >= p.m || col >= p.n) {{ return; }}");
-  w_.line("  let g = p.c_offset + row * p.ldc + col;");
+  w_.line("  let g = p.c_offset + row * p.ldc + col{};", kernel_.parts ? " + part_begin" : "");
   const char* scale_a = kernel_.a_scale_per_row ? "sa[row]" : "sa[0]";
   if (kernel_.store_vec4) {
     w_.line("  var r = v * p.factor;");

@@ -81,8 +81,18 @@ class GemmWriter {
 
  private:
   void place_tile() {
-    w_.line("  let id = wg.x + wg.y * grid.x;");
-    w_.line("  if (id >= p.tiles_m * p.tiles_n) {{ return; }}");
+    if (kernel_.parts) {
+      w_.line("  let tile = wg.x + wg.y * grid.x;");
+      w_.line("  let part = tile / (p.tiles_m * p.tiles_n);");
+      w_.line("  let id = tile % (p.tiles_m * p.tiles_n);");
+      w_.line("  let first_chunk = part * p.chunks;");
+      w_.line("  if (first_chunk >= p.all_chunks) {{ return; }}");
+      w_.line("  let chunks = min(p.chunks, p.all_chunks - first_chunk);");
+      w_.line("  part_begin = part * p.m * p.n;");
+    } else {
+      w_.line("  let id = wg.x + wg.y * grid.x;");
+      w_.line("  if (id >= p.tiles_m * p.tiles_n) {{ return; }}");
+    }
     w_.line(
         "  // groups of 8 tile rows, column by column, so that neighbours share operands in L2");
     w_.line("  let first = id / (8u * p.tiles_n) * 8u;");
@@ -108,6 +118,8 @@ class GemmWriter {
         kernel_.ring && s.along_columns ? kernel_.subgroups() / 2 : kernel_.subgroups();
     const std::string block = kernel_.ring && s.along_columns ? "(sg >> 1u)" : "sg";
     const int indices = s.clamp ? distinct_blocks(s) : 1;
+    const std::string first =
+        kernel_.parts ? fmt::format(" + first_chunk * {}u", chunk_units(s)) : "";
     for (int i = 0; i < indices; ++i) {
       std::string at = fmt::format("{} / 16u + {}", s.origin, block);
       if (i > 0) at += fmt::format(" + {}u", i * block_step);
@@ -116,10 +128,10 @@ class GemmWriter {
       if (s.along_columns) {
         w_.line(
             "  var {0}g{1} = p.{0}_offset + ({0}b{1} >> 1u) * {2}u + ({0}b{1} & 1u) * 32u{3} + "
-            "lane;",
-            s.name, i, s.pitch(), kernel_.ring ? " + ksl * 64u" : "");
+            "lane{4};",
+            s.name, i, s.pitch(), kernel_.ring ? " + ksl * 64u" : "", first);
       } else {
-        w_.line("  var {0}g{1} = p.{0}_offset + {0}b{1} * 64u + lane;", s.name, i);
+        w_.line("  var {0}g{1} = p.{0}_offset + {0}b{1} * 64u + lane{2};", s.name, i, first);
       }
     }
     if (s.along_columns) {
@@ -131,6 +143,9 @@ class GemmWriter {
       w_.line("  let {}st = lr * {}u + sg * 2u + lu;", s.name, s.stride);
     }
   }
+
+  // From one chunk of 32 along the reduction to the next.
+  static int64_t chunk_units(const Side& s) { return s.along_columns ? 128 : s.pitch(); }
 
   int distinct_blocks(const Side& s) const {
     return kernel_.ring && !s.along_columns ? s.loads / 2 : s.loads;
@@ -220,6 +235,7 @@ class GemmWriter {
   }
 
   std::string chunk_count() const {
+    if (kernel_.parts) return "chunks";
     return kernel_.chunks > 0 ? fmt::format("{}u", kernel_.chunks) : "p.chunks";
   }
 
@@ -241,7 +257,7 @@ class GemmWriter {
     w_.line("{}if (lc + 1u < {}) {{", indent, chunk_count());
     w_.line("{}  lc += 1u;", indent);
     for (const Side* s : {&a_, &b_}) {
-      step(*s, "      ", s->along_columns ? 128 : s->pitch());
+      step(*s, "      ", chunk_units(*s));
     }
     w_.line("{}}}", indent);
   }

@@ -25,6 +25,8 @@ struct GemmKernel {
   bool ring = true;
   int64_t a_columns = 0, b_columns = 0;  ///< as stored, padded to 32
   int64_t chunks = 0;                    ///< of 32 along the reduction; 0: the uniform's
+  /// The reduction is cut into parts of the uniform's chunks: C is [parts, m, n], to be summed.
+  bool parts = false;
   bool clamp_a = false, clamp_b = false;
 
   bool a_scale_per_row = true;  ///< else one scale for all of A
@@ -52,7 +54,7 @@ struct GemmParams {
   uint32_t b_scale_offset;
   uint32_t low_rank_rows, low_rank_columns;  ///< of small and factor that may be read
   uint32_t low_rank_row, low_rank_column;    ///< that belong to the first of C
-  uint32_t unused;
+  uint32_t all_chunks;                       ///< of all parts
 };
 static_assert(sizeof(GemmParams) == 80);
 

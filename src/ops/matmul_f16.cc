@@ -6,21 +6,33 @@
 #include "ops/f16_blocks.h"
 #include "ops/gemm_source.h"
 #include "ops/launch.h"
+#include "ops/sum_parts.h"
 #include "ops/window.h"
 
 namespace wgrad::ops {
 
 namespace {
 
-/// The large block reuses most, unless it would be half empty; fewer than about a hundred of them
-/// leave a large device idle.
-GemmKernel choose_block(const Context& ctx, MatmulOp op, int64_t m, int64_t n) {
-  constexpr int64_t kEnoughBlocks = 96;
+/// Fewer blocks than this leave a large device idle.
+constexpr int64_t kEnoughBlocks = 96;
+
+/// Into how many parts the reduction may be cut: each has enough to do that its sums are worth a
+/// pass of their own.
+int64_t most_parts(const F16Product& p) {
+  constexpr int64_t kLeastChunks = 32, kMostParts = 8;
+  if (p.low_rank) return 1;
+  return std::clamp<int64_t>(f16_padded(p.k) / 32 / kLeastChunks, 1, kMostParts);
+}
+
+/// The large block reuses most, unless it would be half empty.
+GemmKernel choose_block(const Context& ctx, const F16Product& p) {
+  const int64_t m = p.m, n = p.n;
   GemmKernel kernel;
-  kernel.op = op;
+  kernel.op = p.op;
   const int64_t rows_256 = ceil_div(m, 256) * 256, rows_128 = ceil_div(m, 128) * 128;
   const bool fits = kernel.workgroup_bytes() <= static_cast<int>(ctx.limits().max_workgroup_memory);
-  if (fits && rows_256 * 9 <= rows_128 * 10 && rows_256 / 256 * ceil_div(n, 128) >= kEnoughBlocks) {
+  if (fits && rows_256 * 9 <= rows_128 * 10 &&
+      rows_256 / 256 * ceil_div(n, 128) * most_parts(p) >= kEnoughBlocks) {
     return kernel;
   }
   kernel.ring = false;
@@ -34,15 +46,21 @@ GemmKernel choose_block(const Context& ctx, MatmulOp op, int64_t m, int64_t n) {
   return kernel;
 }
 
+/// The fewest parts that give enough blocks; their sums fit a binding.
+int64_t choose_parts(const Context& ctx, const F16Product& p, int64_t blocks) {
+  const int64_t wanted = std::min(most_parts(p), ceil_div(kEnoughBlocks, blocks));
+  return std::clamp<int64_t>(binding_limit(ctx) / (p.m * p.n * 4), 1, wanted);
+}
+
 /// Blocks of 16 of an operand along the output.
 int64_t blocks_along_output(const F16Operand& operand, bool reduction_along_columns) {
   const int64_t columns = f16_padded(operand.columns);
   return (reduction_along_columns ? operand.blocks.size() / columns : columns) / 16;
 }
 
-/// One product whose bindings are all within the limit; what it takes of A begins at `a_column`.
-void run(Context& ctx, const F16Product& p, int64_t a_column) {
-  GemmKernel kernel = choose_block(ctx, p.op, p.m, p.n);
+/// The product, or `parts` parts of it: then C is [parts, m, n], without bias and not added to.
+void launch_product(Context& ctx, const F16Product& p, GemmKernel kernel, int64_t a_column,
+                    int64_t parts) {
   const Window c = window(p.c);
   const Window bias = window(p.bias);
   const Window b_scales = window(p.b.scales);
@@ -56,7 +74,8 @@ void run(Context& ctx, const F16Product& p, int64_t a_column) {
   params.c_offset = c.offset + static_cast<uint32_t>(p.c_column);
   params.bias_offset = bias.offset;
   params.accumulate = p.accumulate ? 1 : 0;
-  params.chunks = static_cast<uint32_t>(f16_padded(p.k) / 32);
+  params.all_chunks = static_cast<uint32_t>(f16_padded(p.k) / 32);
+  params.chunks = static_cast<uint32_t>(ceil_div(params.all_chunks, parts));
   params.a_blocks = static_cast<uint32_t>(blocks_along_output(p.a, p.op != MatmulOp::kTN) -
                                           (p.op == MatmulOp::kTN ? a_column / 16 : 0));
   params.b_blocks = static_cast<uint32_t>(blocks_along_output(p.b, p.op == MatmulOp::kNT));
@@ -66,7 +85,8 @@ void run(Context& ctx, const F16Product& p, int64_t a_column) {
 
   kernel.a_columns = f16_padded(p.a.columns);
   kernel.b_columns = f16_padded(p.b.columns);
-  kernel.chunks = p.op == MatmulOp::kTN ? 0 : params.chunks;
+  kernel.parts = parts > 1;
+  kernel.chunks = p.op == MatmulOp::kTN || kernel.parts ? 0 : params.chunks;
   kernel.clamp_a = params.a_blocks < params.tiles_m * (kernel.bm / 16);
   kernel.clamp_b = params.b_blocks < params.tiles_n * (kernel.bn / 16);
   kernel.a_scale_per_row = p.a.per_row;
@@ -86,7 +106,7 @@ void run(Context& ctx, const F16Product& p, int64_t a_column) {
   }
 
   const gpu::KernelSpec& spec = gemm_kernel_spec(kernel);
-  const auto workgroups = groups(int64_t{params.tiles_m} * params.tiles_n);
+  const auto workgroups = groups(int64_t{params.tiles_m} * params.tiles_n * parts);
   std::vector<Argument> arguments = {in(p.a.blocks), in(p.b.blocks), in(p.a.scales)};
   if (p.b.scales) arguments.push_back(in(b_scales.tensor));
   if (p.bias) arguments.push_back(in(bias.tensor));
@@ -97,6 +117,27 @@ void run(Context& ctx, const F16Product& p, int64_t a_column) {
   }
   arguments.push_back(out(c.tensor));
   launch(ctx, spec, std::span<const Argument>(arguments), params, workgroups);
+}
+
+/// One product whose bindings are all within the limit; what it takes of A begins at `a_column`.
+void run(Context& ctx, const F16Product& p, int64_t a_column) {
+  const GemmKernel kernel = choose_block(ctx, p);
+  const int64_t parts = choose_parts(ctx, p, ceil_div(p.m, kernel.bm) * ceil_div(p.n, kernel.bn));
+  if (parts == 1) return launch_product(ctx, p, kernel, a_column, 1);
+  F16Product cut = p;
+  cut.c = ctx.allocate({parts * p.m * p.n}, DType::kF32, "scratch/matmul_parts");
+  cut.ldc = p.n;
+  cut.c_column = 0;
+  cut.bias = Tensor();
+  cut.accumulate = false;
+  launch_product(ctx, cut, kernel, a_column, parts);
+  SumParts sum;
+  sum.parts = parts;
+  sum.m = p.m, sum.n = p.n;
+  sum.c = p.c, sum.ldc = p.ldc, sum.c_column = p.c_column;
+  sum.bias = p.bias;
+  sum.accumulate = p.accumulate;
+  sum_parts(ctx, cut.c, sum);
 }
 
 /// Rows [begin, begin + rows) of an operand, begin a multiple of 64.

@@ -199,10 +199,10 @@ void add_matmul_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyC
   // Without matrix units matmul_f16 is matmul.
   std::vector<Shape3> f16_shapes = {{33, 65, 31}};
   if (has_f16_product(ctx))
-    f16_shapes = {{1, 1, 1},       {33, 65, 31},    {64, 64, 64},  {100, 130, 97},
-                  {128, 256, 160}, {257, 129, 100}, {300, 520, 64}};
+    f16_shapes = {{1, 1, 1},       {33, 65, 31},    {64, 64, 64},   {100, 130, 97},
+                  {128, 256, 160}, {257, 129, 100}, {300, 520, 64}, {40, 70, 2100}};
   if (level == VerifyLevel::kFull && has_f16_product(ctx)) {
-    // The last fill 128x128 and 256x128 blocks.
+    // The largest fill 128x128 and 256x128 blocks; long reductions are cut into parts.
     f16_shapes.insert(f16_shapes.end(), {{16, 4096, 2048},
                                          {512, 1000, 4096},
                                          {384, 8192, 64},
@@ -210,7 +210,9 @@ void add_matmul_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyC
                                          {2304, 1408, 96},
                                          {2300, 1403, 97},
                                          {2304, 1408, 2048},
-                                         {64, 128, 16384}});
+                                         {64, 128, 16384},
+                                         {130, 60, 5000},
+                                         {1024, 2048, 4128}});
   }
   for (const Shape3& s : f16_shapes) {
     for (MatmulOp op : kOps) {
