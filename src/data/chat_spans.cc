@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bitset>
 #include <optional>
 
 namespace wgrad::data {
@@ -227,7 +226,7 @@ class SpanFinder {
     // A template may close its last turn in another way than those before it.
     if (const std::optional<Place> content = locate(message)) {
       const size_t from = std::max(begin, content->end);
-      if (const std::optional<Place> end = first_token(whole, from, is_special)) return end->end;
+      if (const std::optional<Place> end = first_special(whole, from)) return end->end;
     }
     refuse(message, "no end-of-turn token follows it, so the model would not learn to stop");
   }
@@ -259,22 +258,19 @@ class SpanFinder {
     const std::optional<std::string> text = probe(messages, false);
     const size_t mark = text ? text->find(mark_) : std::string::npos;
     if (mark == std::string::npos) return {};
-    const std::optional<Place> end = first_token(*text, mark, is_special);
+    const std::optional<Place> end = first_special(*text, mark);
     return end ? text->substr(end->begin, end->end - end->begin) : std::string();
   }
 
   bool holds_special(std::string_view text) const {
-    std::bitset<256> bytes;
-    for (unsigned char byte : text) bytes.set(byte);
-    return std::ranges::any_of(assets_.tokenizer.added_tokens(),
-                               [&](const text::AddedToken& token) {
-                                 return token.special && !token.content.empty() &&
-                                        bytes[static_cast<unsigned char>(token.content[0])] &&
-                                        text.find(token.content) != std::string_view::npos;
-                               });
+    return assets_.tokenizer.first_special(text, 0).has_value();
   }
 
-  static bool is_special(const text::AddedToken& token) { return token.special; }
+  std::optional<Place> first_special(std::string_view text, size_t from) const {
+    const auto place = assets_.tokenizer.first_special(text, from);
+    if (!place) return std::nullopt;
+    return Place{place->first, place->second};
+  }
 
   /// The first of the wanted tokens that begins at `from` or later; of those that begin at one
   /// place the longest.

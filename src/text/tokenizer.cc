@@ -29,6 +29,33 @@ std::vector<AddedToken> read_added_tokens(const wgrad_tokenizer* handle, std::st
   return tokens;
 }
 
+std::vector<std::string> sorted_specials(const std::vector<AddedToken>& tokens) {
+  std::vector<std::string> specials;
+  for (const AddedToken& token : tokens) {
+    if (token.special && !token.content.empty()) specials.push_back(token.content);
+  }
+  std::ranges::sort(specials);
+  return specials;
+}
+
+/// How many bytes the longest of the sorted tokens takes that the text begins with; 0 if none does.
+/// Byte by byte, only the tokens that are like the text so far are left.
+size_t token_at(std::string_view text, std::span<const std::string> tokens) {
+  size_t length = 0;
+  for (size_t depth = 0; depth < text.size(); ++depth) {
+    const auto byte = [depth](const std::string& token) {
+      return depth < token.size() ? static_cast<unsigned char>(token[depth]) : -1;
+    };
+    const auto next =
+        std::ranges::equal_range(tokens, static_cast<unsigned char>(text[depth]), {}, byte);
+    tokens = {next.begin(), next.end()};
+    if (tokens.empty()) break;
+    if (tokens.front().size() == depth + 1) length = depth + 1;
+    if (tokens.size() == 1) return text.starts_with(tokens[0]) ? tokens[0].size() : length;
+  }
+  return length;
+}
+
 }  // namespace
 
 void Tokenizer::Release::operator()(wgrad_tokenizer* tokenizer) const {
@@ -53,6 +80,7 @@ Tokenizer Tokenizer::from_json(std::string_view json, std::string_view where) {
   Tokenizer tokenizer(handle);
   tokenizer.where_ = where;
   tokenizer.added_tokens_ = read_added_tokens(handle, where);
+  tokenizer.special_tokens_ = sorted_specials(tokenizer.added_tokens_);
   return tokenizer;
 }
 
@@ -109,6 +137,15 @@ size_t Tokenizer::vocabulary_size() const { return wgrad_tokenizer_vocabulary_si
 bool Tokenizer::is_special(uint32_t id) const {
   auto at = std::ranges::lower_bound(added_tokens_, id, {}, &AddedToken::id);
   return at != added_tokens_.end() && at->id == id && at->special;
+}
+
+std::optional<std::pair<size_t, size_t>> Tokenizer::first_special(std::string_view text,
+                                                                  size_t from) const {
+  for (size_t at = from; at < text.size(); ++at) {
+    const size_t length = token_at(text.substr(at), special_tokens_);
+    if (length > 0) return std::pair{at, at + length};
+  }
+  return std::nullopt;
 }
 
 bool Tokenizer::adds_bos() const {

@@ -53,6 +53,9 @@ class Tokenizer {
   /// By id.
   const std::vector<AddedToken>& added_tokens() const { return added_tokens_; }
   bool is_special(uint32_t id) const;
+  /// Bytes [start, end) of the first special token that begins in the text at `from` or later; of
+  /// those that begin at one place the longest.
+  std::optional<std::pair<size_t, size_t>> first_special(std::string_view text, size_t from) const;
 
   /// What the files around the tokenizer call its begin and end of a sequence.
   std::optional<uint32_t> bos_id() const { return bos_id_; }
@@ -73,6 +76,7 @@ class Tokenizer {
   std::unique_ptr<wgrad_tokenizer, Release> handle_;
   std::string where_;
   std::vector<AddedToken> added_tokens_;
+  std::vector<std::string> special_tokens_;  ///< sorted; none is empty
   std::optional<uint32_t> bos_id_;
   std::optional<uint32_t> eos_id_;
 };

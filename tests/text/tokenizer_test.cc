@@ -123,6 +123,53 @@ TEST(Tokenizer, TellsSpecialFromOtherAddedTokens) {
   EXPECT_EQ(tokenizer.added_tokens().size(), 5u);
 }
 
+Tokenizer with_specials(const std::vector<std::string>& contents) {
+  auto json = golden_json("qwen2_style/tokenizer.json");
+  json["added_tokens"] = nlohmann::ordered_json::array();
+  for (const std::string& content : contents) {
+    json["added_tokens"].push_back({{"id", 1000 + json["added_tokens"].size()},
+                                    {"content", content},
+                                    {"single_word", false},
+                                    {"lstrip", false},
+                                    {"rstrip", false},
+                                    {"normalized", false},
+                                    {"special", true}});
+  }
+  return Tokenizer::from_json(json.dump(), "tokenizer.json");
+}
+
+TEST(Tokenizer, FindsTheFirstSpecialTokenAndTheLongestThere) {
+  const std::vector<std::string> specials = {"ab", "abcab", "abca", "cc", "bbbb", "\u00e9c", "d"};
+  const Tokenizer tokenizer = with_specials(specials);
+  std::mt19937 random(1);
+  for (int i = 0; i < 2000; ++i) {
+    std::string text;
+    while (text.size() < 12) text += std::vector{"a", "b", "c", "\u00e9"}[random() % 4];
+    const size_t from = random() % 4;
+    std::optional<std::pair<size_t, size_t>> expected;
+    for (const std::string& token : specials) {
+      const size_t at = text.find(token, from);
+      if (at == std::string::npos) continue;
+      const std::pair place{at, at + token.size()};
+      if (!expected || at < expected->first ||
+          (at == expected->first && place.second > expected->second)) {
+        expected = place;
+      }
+    }
+    EXPECT_EQ(tokenizer.first_special(text, from), expected) << text << " from " << from;
+  }
+}
+
+TEST(Tokenizer, ManySpecialTokensCostALongTextLittle) {
+  std::vector<std::string> specials;
+  for (int i = 0; i < 20000; ++i) specials.push_back("<t" + std::to_string(i) + ">");
+  const Tokenizer tokenizer = with_specials(specials);
+  std::string text;
+  for (int i = 0; i < 100000; ++i) text += "<t";
+  EXPECT_EQ(tokenizer.first_special(text, 0), std::nullopt);
+  EXPECT_EQ(tokenizer.first_special(text + "7>", 0), (std::pair{text.size() - 2, text.size() + 2}));
+}
+
 TEST(Tokenizer, RefusesTextThatIsNotUtf8) {
   const Tokenizer tokenizer = Tokenizer::from_json_file(golden("qwen2_style/tokenizer.json"));
   const std::string text = input_error_of([&] { tokenizer.encode("ab\xFF", false); });
