@@ -1,7 +1,7 @@
 // grad_v = p^T grad_out and grad_k = scale grad_s^T q, with p = exp(s - logsumexp) and
 // grad_s = p (grad_out v^T - delta), summed over the query heads that share a key head in a fixed
 // order. q, grad_out [tokens, heads, HEAD_DIM]; k, v, grad_k, grad_v [tokens, kv_heads, HEAD_DIM];
-// row_end [tokens]; statistics [tokens, heads] of (logsumexp * log2(e), delta). Sets grad_k and
+// row_end [tokens]; statistics [heads, tokens] of (logsumexp * log2(e), delta). Sets grad_k and
 // grad_v. One workgroup: ROWS keys of one key head, queries in tiles of 32 that begin at multiples
 // of 32. Equals cpu::attention_backward.
 
@@ -59,10 +59,10 @@ fn attention_grad_kv(@builtin(workgroup_id) group_id: vec3<u32>,
       var score: Scores;
       let grad_p = scores(2u, keys, queries, t, &score);
       let lane = 4u * (t % 8u);
-      let s0 = statistics[cell(queries, lane)];
-      let s1 = statistics[cell(queries, lane + 1u)];
-      let s2 = statistics[cell(queries, lane + 2u)];
-      let s3 = statistics[cell(queries, lane + 3u)];
+      let s0 = statistics[statistic_at(queries, lane)];
+      let s1 = statistics[statistic_at(queries, lane + 1u)];
+      let s2 = statistics[statistic_at(queries, lane + 2u)];
+      let s3 = statistics[statistic_at(queries, lane + 3u)];
       let query = vec4<u32>(tile + lane) + vec4<u32>(0u, 1u, 2u, 3u);
       var grad_s: Scores;
       for (var i = 0u; i < SCORE_ROWS; i++) {

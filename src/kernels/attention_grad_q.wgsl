@@ -1,6 +1,6 @@
 // grad_q = scale grad_s k with p = exp(s - logsumexp), grad_s = p (grad_out v^T - delta).
 // q, grad_out, grad_q [tokens, heads, HEAD_DIM]; k, v [tokens, kv_heads, HEAD_DIM]; row_begin
-// [tokens]; statistics [tokens, heads] of (logsumexp * log2(e), delta). Sets grad_q. One workgroup:
+// [tokens]; statistics [heads, tokens] of (logsumexp * log2(e), delta). Sets grad_q. One workgroup:
 // ROWS queries of one head, keys in tiles of 32. Equals cpu::attention_backward.
 
 @group(0) @binding(0) var<storage, read> q: array<Cell>;
@@ -40,7 +40,7 @@ fn attention_grad_q(@builtin(workgroup_id) group_id: vec3<u32>,
     let query = first + t / 8u + 32u * i;
     begin[i] = first_key(min(query, params.queries - 1u));
     end[i] = select(0u, query + 1u, is_own(query));
-    row[i] = statistics[cell(queries, t / 8u + 32u * i)];
+    row[i] = statistics[statistic_at(queries, t / 8u + 32u * i)];
   }
   var sum = Values();
   let keys_end = min(first + ROWS, params.queries);

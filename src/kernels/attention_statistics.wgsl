@@ -1,6 +1,6 @@
 // statistics = (logsumexp * log2(e), delta) with delta = sum over head_dim of out * grad_out: what the
 // attention gradients need of each query. out, grad_out [tokens, heads, HEAD_DIM]; logsumexp
-// [tokens, heads]. Sets statistics [tokens, heads]. One workgroup: 16 heads of tokens, 16 lanes each.
+// [tokens, heads]. Sets statistics [heads, tokens]. One workgroup: 16 heads of tokens, 16 lanes each.
 
 @group(0) @binding(0) var<storage, read> out: array<Cell>;
 @group(0) @binding(1) var<storage, read> grad_out: array<Cell>;
@@ -31,6 +31,7 @@ fn attention_statistics(@builtin(workgroup_id) group_id: vec3<u32>,
   if (t % 16u == 0u && at < cells) {
     var delta = 0.0;
     for (var lane = 0u; lane < 16u * params.one; lane++) { delta += partial[t + lane]; }
-    statistics[at] = vec2<f32>(logsumexp[at] * LOG2_E, delta);
+    statistics[at % params.heads * params.queries + at / params.heads] =
+        vec2<f32>(logsumexp[at] * LOG2_E, delta);
   }
 }

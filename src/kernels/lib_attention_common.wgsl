@@ -41,3 +41,7 @@ struct Tokens {
 fn cell(tokens: Tokens, i: u32) -> u32 {
   return min(tokens.first + i, tokens.last) * tokens.heads + tokens.head;
 }
+// The query's place in `statistics`, where those of one head lie together.
+fn statistic_at(queries: Tokens, i: u32) -> u32 {
+  return queries.head * params.queries + min(queries.first + i, queries.last);
+}

@@ -259,7 +259,7 @@ void attention_backward(Context& ctx, const AttentionShape& s, const AttentionSa
   }
   if (ctx.modelled() == DeviceKind::kCpu) return;
   const Tensor statistics =
-      ctx.allocate({tokens, s.heads, 2}, DType::kF32, "scratch/attention_statistics");
+      ctx.allocate({tokens, 2 * s.heads}, DType::kF32, "scratch/attention_statistics");
   const std::vector<Segment> parts = segments(ctx, s, tokens, tokens, row_begin);
   if (!packed.empty()) check_packed(s, parts, packed);
   for (size_t i = 0; i < parts.size(); ++i) {

@@ -43,7 +43,14 @@ void write_forward_places(WgslWriter& w, const ForwardLayout& l) {
   w.line("  // Tiles before this key or past the first query need a mask.");
   w.line("  let unmasked_begin = first_key(min(pair_first + 31u, last_query));");
   w.line("  let unmasked_end = pair_first + params.query_offset + 1u;");
-  w.line("  let to_log2 = params.scale_log2e * factors[0].y * factors[1].y;");
+  w.line("  // Scores this small are 0 all the same; so the next two stay within f32.");
+  w.line("  let to_log2 = max(params.scale_log2e * factors[0].y * factors[1].y, 1e-30);");
+  w.line(
+      "  // A product that is masked, and the reference of a row that has seen no key: far below "
+      "all");
+  w.line("  // others, and half of the first.");
+  w.line("  let unseen = select(-3e30 / to_log2, -3e38, to_log2 < 1e-8);");
+  w.line("  let not_started = unseen * to_log2 * 0.5;");
 }
 
 void write_forward_queries(WgslWriter& w, const ForwardLayout& l) {
@@ -89,26 +96,27 @@ void write_forward_store_scores(WgslWriter& w) {
 
 void write_forward_softmax(WgslWriter& w, const ForwardLayout& l) {
   w.line("    // The softmax of this tile beside the scores of the next.");
-  for (int i = 0; i < 4; ++i) w.line("    var x{0} = four(my_scores + {0}u) * to_log2;", i);
+  for (int i = 0; i < 4; ++i) w.line("    var x{0} = four(my_scores + {0}u);", i);
   w.line("    if (kb < unmasked_begin || kb + {}u > unmasked_end) {{", kTile);
   w.line("      let my_key = kb + part * 16u;");
-  write_mask(w, "x", 4, "my_key", "vec4<f32>(UNSEEN)", "begin", "end");
+  write_mask(w, "x", 4, "my_key", "vec4<f32>(unseen)", "begin", "end");
   w.line("    }}");
   w.line("    let highest4 = max(max(x0, x1), max(x2, x3));");
   w.line("    var highest = max(max(highest4.x, highest4.y), max(highest4.z, highest4.w));");
-  w.line("    highest = max(highest, subgroupShuffleXor(highest, 16u));");
+  w.line("    highest = max(highest, subgroupShuffleXor(highest, 16u)) * to_log2;");
   w.line(
       "    // The reference moves only when the maximum grew by more than 8: weights stay below "
       "256.");
   w.line("    var factor = 1.0;");
   w.line("    if (highest > top + 8.0) {{");
-  w.line("      factor = select(exp2(top - highest), 1.0, top <= NOT_STARTED);");
+  w.line("      factor = select(exp2(top - highest), 1.0, top <= not_started);");
   w.line("      top = highest;");
   w.line("      total *= factor;");
   w.line("    }}");
   write_forward_scores(w, l);
   w.line("    if (part == 0u) {{ sm[row_factors + row / 4u][row % 4u] = bitcast<u32>(factor); }}");
-  for (int i = 0; i < 4; ++i) w.line("    x{0} = exp2(x{0} - vec4<f32>(top));", i);
+  for (int i = 0; i < 4; ++i)
+    w.line("    x{0} = exp2(fma(x{0}, vec4<f32>(to_log2), vec4<f32>(-top)));", i);
   w.line("    let sum4 = (x0 + x1) + (x2 + x3);");
   w.line("    total += (sum4.x + sum4.y) + (sum4.z + sum4.w);");
   w.line("    sm[my_weights] = packed(x0, x1);");
@@ -204,8 +212,6 @@ std::string forward_source(int64_t packed_dim) {
   write_bindings(
       w, {{"q", "vec4<u32>"}, {"kv", "vec4<u32>"}, {"row_begin", "u32"}, {"factors", "vec2<f32>"}},
       {{"out", "Cell"}, {"logsumexp", "f32"}});
-  w.line("const UNSEEN: f32 = -1e30;       // a score that is masked");
-  w.line("const NOT_STARTED: f32 = -1e25;  // the reference of a row that has seen no key");
   write_common(w, l.total);
   write_query_head(w, shape);
   write_forward_places(w, l);
@@ -223,7 +229,7 @@ std::string forward_source(int64_t packed_dim) {
     w.line("  var s{} = {}();", s, kResult);
     for (int64_t n = 0; n < l.half(); ++n) w.line("  var o{}_{} = {}();", s, n, kResult);
   }
-  w.line("  var top = NOT_STARTED;");
+  w.line("  var top = not_started;");
   w.line("  var total = 0.0;");
   w.line("  workgroupBarrier();");
   write_forward_scores(w, l);
@@ -232,7 +238,9 @@ std::string forward_source(int64_t packed_dim) {
   staging.store(w, "k", 0);
   load("k", "0u", "kb + 64u");
   w.line("  workgroupBarrier();");
-  w.line("  for (var tile = 0u; tile < tiles; tile++) {{");
+  // A step that the compiler does not know is faster for heads of 64, slower for heads of 128.
+  w.line("  for (var tile = 0u; tile < tiles; tile {}) {{",
+         l.dim == 64 ? "= tile * params.one + 1u" : "++");
   staging.store(w, "v", l.v);
   w.line("    let next = kb + {}u;", kTile);
   w.line("    if (next < keys_end) {{");

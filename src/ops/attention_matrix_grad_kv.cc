@@ -1,101 +1,32 @@
 #include <fmt/format.h>
 
-#include "ops/attention_matrix_text.h"
+#include "ops/attention_matrix_grad_kv.h"
 
 namespace wgrad::ops::attention_matrix {
 namespace {
 
-/// 64 keys a workgroup. Of the four subgroups that own 32 keys two make the transposed scores and
-/// then grad_v, two make the transposed grad_out v^T and then grad_k. The keys are the rows, so the
-/// weights are left operands as they lie, and k and v stay in registers.
+/// For packed heads of 128: 32 queries a step, eight of one key a lane, four barriers.
 struct GradKvLayout : Layout {
   explicit GradKvLayout(int64_t packed_dim)
       : Layout(packed_dim),
         grad_out(kTile * row),
         statistics(2 * kTile * row),
         scores(statistics + 2 * kTile / 4),
-        score_size(kKeys * kScoreRow),
+        score_size(kGradKvKeys * kScoreRow),
         weights(scores + 2 * score_size),
-        weight_size(kKeys * kWeightRow),
+        weight_size(kGradKvKeys * kWeightRow),
         total(weights + 2 * weight_size) {}
-  static constexpr int64_t kSubgroups = 8, kKeys = 64;
   int64_t grad_out, statistics, scores, score_size, weights, weight_size, total;
 };
 
 AttentionMatrixShape shape_of(const GradKvLayout& l) {
-  return {l.kKeys, l.kSubgroups * 32, l.total * 16};
-}
-
-void write_grad_kv_head(WgslWriter& w, const GradKvLayout& l) {
-  w.line("// One past the last query that sees the key.");
-  w.line("fn last_query_of(key: u32) -> u32 {{");
-  w.line("  let end = min(row_end[key] - params.origin, params.queries);");
-  w.line("  return select(end, min(end, key + params.window), params.window > 0u);");
-  w.line("}}");
-  w.line("@compute @workgroup_size({})", shape_of(l).invocations);
-  w.line("fn main(@builtin(workgroup_id) group_id: vec3<u32>,");
-  w.line("        @builtin(num_workgroups) group_count: vec3<u32>,");
-  w.line("        @builtin(local_invocation_index) t: u32) {{");
-  w.line("  let group = group_id.x + group_id.y * group_count.x;");
-  w.line("  if (group >= params.groups) {{ return; }}");
-  w.line("  let sg = t / 32u;");
-  w.line("  let lane = t % 32u;");
-  w.line("  let kv_head = params.first_kv_head + group % params.kv_head_count;");
-  w.line("  let first = group / params.kv_head_count * {}u;", l.kKeys);
-  w.line("  let last_query = params.queries - 1u;");
-  w.line("  let last_key = params.keys - 1u;");
-  w.line("  let v_base = params.keys * params.kv_heads;");
-  w.line("  let group_heads = params.heads / params.kv_heads;");
-  w.line("  let owned = (sg / 4u) * 32u;    // the subgroup's first key in the tile");
-  w.line("  let role = (sg / 2u) % 2u;      // 0: scores and grad_v, 1: grad_out v^T and grad_k");
-  w.line("  let side = sg % 2u;             // half of the queries, then half of the columns");
-  w.line("  let row = sg * 8u + lane % 8u;  // eight queries of one key a lane");
-  w.line("  let part = lane / 8u;");
-  w.line("  let key = first + row;");
-  w.line("  let end = select(0u, last_query_of(min(key, last_key)), is_own(key));");
-  w.line("  let whole = is_own(first) && is_own(first + {}u);", l.kKeys - 1);
-  w.line("  let unmasked_end = select(0u, last_query_of(min(first, last_key)), whole);");
-  w.line("  let queries_end = max(last_query_of(min(first + {}u, last_key)), first);", l.kKeys - 1);
-  w.line("  let tiles = (queries_end - first + {}u) / {}u;", kTile - 1, kTile);
-  w.line("  let steps = tiles * group_heads;");
-  w.line("  let my_scores = {}u + row * {}u + part * 2u;", l.scores, kScoreRow);
-  w.line("  let my_weights = {}u + row * {}u + part;", l.weights, kWeightRow);
-  write_grad_factors(w);
-}
-
-void write_grad_kv_keys(WgslWriter& w, const GradKvLayout& l) {
-  for (int s = 0; s < 2; ++s) {
-    for (int64_t d = 0; d < l.steps(); ++d) {
-      w.line("  var f{}_{} = subgroup_matrix_left<f16, 16, 16>();", s, d);
-    }
-  }
-  for (int role = 0; role < 2; ++role) {
-    w.line("  workgroupBarrier();");
-    w.line("  for (var e = t; e < {}u; e += 256u) {{", l.kKeys * l.units);
-    w.line("    let r = e / {}u;", l.units);
-    w.line(
-        "    sm[r * {}u + e % {}u] = kv[({} + min(first + r, last_key) * params.kv_heads + "
-        "kv_head) * {}u + e % {}u];",
-        l.row, l.units, role == 0 ? "0u" : "v_base", l.units, l.units);
-    w.line("  }}");
-    w.line("  workgroupBarrier();");
-    w.line("  if (role == {}u) {{", role);
-    for (int64_t s = 0; s < 2; ++s) {
-      for (int64_t d = 0; d < l.steps(); ++d) {
-        w.line("    f{}_{} = {};", s, d,
-               load_matrix("left", "row_major",
-                           fmt::format("(owned + {}u) * {}u + {}u", 16 * s, l.row, d * 2), l.row));
-      }
-    }
-    w.line("  }}");
-  }
-  w.line("  workgroupBarrier();");
+  return {kGradKvKeys, kGradKvSubgroups * 32, l.total * 16};
 }
 
 void write_grad_kv_load(WgslWriter& w, const Staging& staging) {
   staging.load(w, "q", "q", "0u", "qb", "last_query", "params.heads", "head");
   staging.load(w, "d", "grad_out", "0u", "qb", "last_query", "params.heads", "head");
-  w.line("    {{ let both = statistics[min(qb + t % {}u, last_query) * params.heads + head];",
+  w.line("    {{ let both = statistics[head * params.queries + min(qb + t % {}u, last_query)];",
          kTile);
   w.line("      statistic = select(both.y * factors[3].x * factors[2].x, both.x, t < {}u); }}",
          kTile);
@@ -129,7 +60,8 @@ void write_grad_kv_weights(WgslWriter& w, const GradKvLayout& l, bool keep) {
     w.line("    var x{0} = exp2(four(my_scores + {0}u) * to_log2 - four({1}u + part * 2u));", i,
            l.statistics + i);
   }
-  w.line("    if (tile_first < first + {}u || tile_first + {}u > unmasked_end) {{", l.kKeys, kTile);
+  w.line("    if (tile_first < first + {}u || tile_first + {}u > unmasked_end) {{", kGradKvKeys,
+         kTile);
   w.line("      let my_query = tile_first + part * 8u;");
   write_mask(w, "x", 2, "my_query", "vec4<f32>()", "key", "end");
   w.line("    }}");
@@ -163,7 +95,85 @@ void write_grad_kv_sums(WgslWriter& w, const GradKvLayout& l) {
   }
 }
 
-void write_grad_kv_results(WgslWriter& w, const GradKvLayout& l) {
+}  // namespace
+
+void write_grad_kv_bindings(WgslWriter& w, const char* kept_type) {
+  const Names reads = {{"q", "vec4<u32>"}, {"kv", "vec4<u32>"},         {"grad_out", "vec4<u32>"},
+                       {"row_end", "u32"}, {"statistics", "vec2<f32>"}, {"factors", "vec2<f32>"}};
+  if (kept_type == nullptr) {
+    write_bindings(w, reads, {{"grad_k", "Cell"}, {"grad_v", "Cell"}});
+    return;
+  }
+  write_bindings(w, reads, {{"grad_k", "Cell"}, {"grad_v", "Cell"}, {"kept", kept_type}});
+  write_kept_tile(w);
+}
+
+void write_grad_kv_head(WgslWriter& w) {
+  w.line("// One past the last query that sees the key.");
+  w.line("fn last_query_of(key: u32) -> u32 {{");
+  w.line("  let end = min(row_end[key] - params.origin, params.queries);");
+  w.line("  return select(end, min(end, key + params.window), params.window > 0u);");
+  w.line("}}");
+  w.line("@compute @workgroup_size({})", kGradKvSubgroups * 32);
+  w.line("fn main(@builtin(workgroup_id) group_id: vec3<u32>,");
+  w.line("        @builtin(num_workgroups) group_count: vec3<u32>,");
+  w.line("        @builtin(local_invocation_index) t: u32) {{");
+  w.line("  let group = group_id.x + group_id.y * group_count.x;");
+  w.line("  if (group >= params.groups) {{ return; }}");
+  w.line("  let sg = t / 32u;");
+  w.line("  let lane = t % 32u;");
+  w.line("  let kv_head = params.first_kv_head + group % params.kv_head_count;");
+  w.line("  let first = group / params.kv_head_count * {}u;", kGradKvKeys);
+  w.line("  let last_query = params.queries - 1u;");
+  w.line("  let last_key = params.keys - 1u;");
+  w.line("  let v_base = params.keys * params.kv_heads;");
+  w.line("  let group_heads = params.heads / params.kv_heads;");
+  w.line("  let owned = (sg / 4u) * 32u;    // the subgroup's first key in the tile");
+  w.line("  let role = (sg / 2u) % 2u;      // 0: scores and grad_v, 1: grad_out v^T and grad_k");
+  w.line("  let side = sg % 2u;             // half of the products, then half of the columns");
+  w.line("  let row = sg * 8u + lane % 8u;");
+  w.line("  let part = lane / 8u;");
+  w.line("  let key = first + row;");
+  w.line("  let end = select(0u, last_query_of(min(key, last_key)), is_own(key));");
+  w.line("  let whole = is_own(first) && is_own(first + {}u);", kGradKvKeys - 1);
+  w.line("  let unmasked_end = select(0u, last_query_of(min(first, last_key)), whole);");
+  w.line("  let queries_end = max(last_query_of(min(first + {}u, last_key)), first);",
+         kGradKvKeys - 1);
+  w.line("  let tiles = (queries_end - first + {}u) / {}u;", kTile - 1, kTile);
+  write_grad_factors(w);
+}
+
+void write_grad_kv_keys(WgslWriter& w, const Layout& l, int count, const char* first_row) {
+  for (int s = 0; s < count; ++s) {
+    for (int64_t d = 0; d < l.steps(); ++d) {
+      w.line("  var f{}_{} = subgroup_matrix_left<f16, 16, 16>();", s, d);
+    }
+  }
+  for (int role = 0; role < 2; ++role) {
+    w.line("  workgroupBarrier();");
+    w.line("  for (var e = t; e < {}u; e += 256u) {{", kGradKvKeys * l.units);
+    w.line("    let r = e / {}u;", l.units);
+    w.line(
+        "    sm[r * {}u + e % {}u] = kv[({} + min(first + r, last_key) * params.kv_heads + "
+        "kv_head) * {}u + e % {}u];",
+        l.row, l.units, role == 0 ? "0u" : "v_base", l.units, l.units);
+    w.line("  }}");
+    w.line("  workgroupBarrier();");
+    w.line("  if (role == {}u) {{", role);
+    for (int64_t s = 0; s < count; ++s) {
+      for (int64_t d = 0; d < l.steps(); ++d) {
+        w.line("    f{}_{} = {};", s, d,
+               load_matrix("left", "row_major",
+                           fmt::format("({} + {}u) * {}u + {}u", first_row, 16 * s, l.row, d * 2),
+                           l.row));
+      }
+    }
+    w.line("  }}");
+  }
+  w.line("  workgroupBarrier();");
+}
+
+void write_grad_kv_results(WgslWriter& w, const Layout& l) {
   w.line("  // 16 x 16 at a time through workgroup memory.");
   w.line("  let block = sg * 80u;");
   w.line("  let mine = block + (lane % 16u) * 5u + (lane / 16u) * 2u;");
@@ -189,27 +199,22 @@ void write_grad_kv_results(WgslWriter& w, const GradKvLayout& l) {
   }
 }
 
-}  // namespace
-
 AttentionMatrixShape grad_kv_shape(int64_t packed_dim) {
-  return shape_of(GradKvLayout(packed_dim));
+  return packed_dim == 64 ? grad_kv_ring_shape() : shape_of(GradKvLayout(packed_dim));
 }
 
 std::string grad_kv_source(int64_t packed_dim, bool keep) {
+  if (packed_dim == 64) return grad_kv_ring_source(keep);
   const GradKvLayout l(packed_dim);
   const Staging staging(l, shape_of(l).invocations);
   WgslWriter w;
-  const Names reads = {{"q", "vec4<u32>"}, {"kv", "vec4<u32>"},         {"grad_out", "vec4<u32>"},
-                       {"row_end", "u32"}, {"statistics", "vec2<f32>"}, {"factors", "vec2<f32>"}};
-  if (keep) {
-    write_bindings(w, reads, {{"grad_k", "Cell"}, {"grad_v", "Cell"}, {"kept", "vec4<u32>"}});
-    write_kept_tile(w);
-  } else {
-    write_bindings(w, reads, {{"grad_k", "Cell"}, {"grad_v", "Cell"}});
-  }
+  write_grad_kv_bindings(w, keep ? "vec4<u32>" : nullptr);
   write_common(w, l.total);
-  write_grad_kv_head(w, l);
-  write_grad_kv_keys(w, l);
+  write_grad_kv_head(w);
+  w.line("  let steps = tiles * group_heads;");
+  w.line("  let my_scores = {}u + row * {}u + part * 2u;", l.scores, kScoreRow);
+  w.line("  let my_weights = {}u + row * {}u + part;", l.weights, kWeightRow);
+  write_grad_kv_keys(w, l, 2, "owned");
   staging.write_lanes(w);
   for (int s = 0; s < 2; ++s) {
     for (int64_t n = 0; n < l.half(); ++n) w.line("  var a{}_{} = {}();", s, n, kResult);

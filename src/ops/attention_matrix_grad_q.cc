@@ -32,7 +32,7 @@ void write_grad_q_places(WgslWriter& w, const GradQLayout& l) {
   w.line("  let end = select(0u, query + 1u, is_own(query));");
   w.line("  let unmasked_begin = first_key(min(sg_first + 15u, last_query));");
   w.line("  let unmasked_end = select(0u, sg_first + 1u, is_own(sg_first));");
-  w.line("  let own = statistics[min(query, last_query) * params.heads + head];");
+  w.line("  let own = statistics[head * params.queries + min(query, last_query)];");
   write_grad_factors(w);
   w.line("  let delta = own.y * factors[3].x * factors[2].x;");
 }
