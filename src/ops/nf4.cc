@@ -22,9 +22,9 @@ struct Nf4Params {
   uint32_t count;   // elements; blocks: rows
   uint32_t first;   // of the wanted elements, in units after the binding's start
   uint32_t origin;  // of the binding, in units
-  uint32_t out_offset, column_blocks, row_blocks;
+  uint32_t out_offset, column_blocks, column_groups, row_blocks;
   float absmax_offset, factor;
-  uint32_t unused[3];
+  uint32_t unused[2];
 };
 static_assert(sizeof(Nf4Params) == 48);
 
@@ -203,13 +203,14 @@ void nf4_dequantise_blocks(Context& ctx, const Weight& weight, int64_t row_begin
   p.first = static_cast<uint32_t>((row_begin * weight.in_features - from.origin) / 8);
   p.origin = static_cast<uint32_t>(from.origin / 8);
   p.column_blocks = static_cast<uint32_t>(f16_padded(weight.in_features) / 16);
+  p.column_groups = static_cast<uint32_t>(ceil_div(p.column_blocks, 32));
   p.row_blocks = static_cast<uint32_t>(f16_padded(rows) / 16);
   p.absmax_offset = weight.absmax_offset;
   p.factor = 1.0f / weight.scale;
   launch(ctx, nf4_spec("dequantise_blocks"),
          {in(from.tensor), in(weight.absmax_codes), in(weight.absmax_scales),
           out(blocks.flat(0, f16_blocks_size(rows, weight.in_features)))},
-         p, groups(p.row_blocks));
+         p, groups(int64_t{p.row_blocks} * p.column_groups));
 }
 
 }  // namespace wgrad::ops

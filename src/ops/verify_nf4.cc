@@ -4,8 +4,10 @@
 #include <cmath>
 
 #include "cpu/nf4.h"
+#include "ops/f16_blocks.h"
 #include "ops/nf4.h"
 #include "ops/verify_families.h"
+#include "ops/verify_product.h"
 
 namespace wgrad::ops {
 namespace {
@@ -104,9 +106,39 @@ VerifyResult table_case(Context& ctx, const std::string& what) {
   return check.result();
 }
 
+/// f16 blocks of some rows: each half is its value over the weight's scale, rounded once.
+VerifyResult blocks_case(Context& ctx, const std::string& what, int64_t out, int64_t in) {
+  VerifyCheck check("nf4_dequantise_blocks", what, "core");
+  const std::vector<float> w = verify_uniform(static_cast<size_t>(out * in), 152, 0.05f);
+  const Weight weight = load(ctx, out, in, w);
+  const std::vector<float> decoded = ctx.read<float>(weight_to_f32(ctx, weight));
+  const int64_t first = out > kF16Panel ? kF16Panel : 0, rows = out - first;
+  const Tensor blocks = ctx.allocate({f16_blocks_size(rows, in)}, DType::kF16, "verify");
+  nf4_dequantise_blocks(ctx, weight, first, rows, blocks);
+  const std::vector<uint16_t> halves = ctx.read<uint16_t>(blocks);
+  std::vector<float> seen;
+  std::vector<double> expected;
+  for (int64_t row = 0; row < f16_padded(rows); ++row) {
+    for (int64_t column = 0; column < f16_padded(in); ++column) {
+      const auto at = static_cast<size_t>(f16_blocks_index(row, column, in));
+      seen.push_back(static_cast<float>(half_value(halves[at])));
+      const bool inside = row < rows && column < in;
+      const auto from = static_cast<size_t>(inside ? (first + row) * in + column : 0);
+      expected.push_back(inside ? static_cast<double>(decoded[from] / weight.scale) : 0.0);
+    }
+  }
+  // Rounding may be towards zero, and what is below f16's normal numbers may become 0; decoding
+  // rounds twice where the device fuses the absmax's product and sum.
+  check.compare("halves", seen, expected, [&](size_t i) {
+    const double magnitude = std::abs(expected[i]);
+    return magnitude == 0.0 ? 0.0 : (0x1p-10 + 4 * kF32Rounding) * magnitude + 0x1p-14;
+  });
+  return check.result();
+}
+
 }  // namespace
 
-void add_nf4_cases(const Context&, VerifyLevel level, std::vector<VerifyCase>& cases) {
+void add_nf4_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases) {
   std::vector<std::pair<int64_t, int64_t>> shapes = {{1, 1}, {3, 33}, {65, 64}, {300, 96}};
   if (level == VerifyLevel::kFull) shapes.emplace_back(1031, 1000);
   for (const auto& [out, in] : shapes) {
@@ -116,7 +148,16 @@ void add_nf4_cases(const Context&, VerifyLevel level, std::vector<VerifyCase>& c
                      }});
   }
   cases.push_back({"nf4_round_trip", "table is monotone",
-                   [](Context& ctx) { return table_case(ctx, "table is monotone"); }});
+                   [](Context& c) { return table_case(c, "table is monotone"); }});
+  if (ctx.modelled() != DeviceKind::kGpu) return;
+  // Rows that begin within a block of absmax, rows of more than one workgroup, partial panels.
+  for (const auto& [out, in] :
+       {std::pair<int64_t, int64_t>{1, 8}, {33, 72}, {70, 1048}, {65, 128}}) {
+    const std::string what = fmt::format("{} x {}", out, in);
+    cases.push_back({"nf4_dequantise_blocks", what, [=, out = out, in = in](Context& c) {
+                       return blocks_case(c, what, out, in);
+                     }});
+  }
 }
 
 }  // namespace wgrad::ops
