@@ -55,18 +55,19 @@ Tensor Decoder::embed(const Batch& batch) {
 
 std::span<const ops::LoraHalves> Decoder::pack_adapter() {
   if (adapter_ == nullptr || !ops::lora_uses_matrices(ctx_, adapter_->lora().rank)) return {};
-  halves_.resize(static_cast<size_t>(layers()) * kProjectionCount);
-  std::vector<ops::LoraFactors> factors;
-  for (int64_t layer = 0; layer < layers(); ++layer) {
-    for (const Projection p : kProjections) {
-      const LoraPair pair = adapter_->pair(layer, p);
-      if (!pair) continue;
-      const auto at = static_cast<size_t>(layer) * kProjectionCount + static_cast<size_t>(p);
-      factors.push_back({pair.a->value, pair.b->value, &halves_[at]});
+  if (!factors_) {
+    std::vector<std::pair<Tensor, Tensor>> pairs;
+    for (int64_t layer = 0; layer < layers(); ++layer) {
+      for (const Projection p : kProjections) {
+        const LoraPair pair = adapter_->pair(layer, p);
+        pairs.push_back(pair ? std::pair(pair.a->value, pair.b->value)
+                             : std::pair<Tensor, Tensor>());
+      }
     }
+    factors_.emplace(ctx_, pairs);
   }
-  ops::lora_pack_factors(ctx_, factors);
-  return halves_;
+  factors_->pack(ctx_);
+  return factors_->halves();
 }
 
 Tensor Decoder::run_blocks(const Batch& batch, std::vector<KeyValueCache>* caches) {

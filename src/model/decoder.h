@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "model/adapter.h"
@@ -71,7 +72,7 @@ class Decoder {
   const Adapter* adapter_;
   DecoderSettings settings_;
   Tensor rope_table_;
-  std::vector<ops::LoraHalves> halves_;
+  std::optional<ops::LoraFactorPack> factors_;
 };
 
 }  // namespace wgrad::model

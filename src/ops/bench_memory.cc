@@ -165,12 +165,15 @@ class MemoryCases {
     const double elements = static_cast<double>(kPairs * kRank * (in + out));
     add(fmt::format("lora_pack_factors, {} of {} -> {} -> {}", kPairs, in, kRank, out),
         6.0 * elements, [=](Context& ctx) -> std::function<void(Context&)> {
-          auto halves = std::make_shared<std::vector<LoraHalves>>(kPairs);
-          std::vector<LoraFactors> factors;
-          for (LoraHalves& of : *halves) {
-            factors.push_back({filled(ctx, kRank, in), filled(ctx, out, kRank), &of});
+          const Tensor all = filled(ctx, kPairs * kRank, in + out);
+          std::vector<std::pair<Tensor, Tensor>> pairs;
+          for (int64_t i = 0; i < kPairs; ++i) {
+            const int64_t begin = i * kRank * (in + out);
+            pairs.emplace_back(all.flat(begin, kRank * in).reshape({kRank, in}),
+                               all.flat(begin + kRank * in, out * kRank).reshape({out, kRank}));
           }
-          return [halves, factors](Context& c) { lora_pack_factors(c, factors); };
+          auto factors = std::make_shared<LoraFactorPack>(ctx, pairs);
+          return [factors](Context& c) { factors->pack(c); };
         });
   }
 

@@ -1,11 +1,7 @@
 #include "ops/lora_matrix.h"
 
 #include <algorithm>
-#include <string>
-#include <string_view>
-#include <vector>
 
-#include "gpu/kernel_text.h"
 #include "ops/f16_blocks.h"
 #include "ops/launch.h"
 #include "ops/lora_matrix_source.h"
@@ -20,37 +16,6 @@ constexpr int64_t kLargestRank = 64;
 constexpr int64_t kWorkgroups = 256;
 
 int64_t padded_rank(int64_t rank) { return ceil_div(rank, 16) * 16; }
-
-// Mirrors Params of lora_pack_factors.wgsl.
-struct FactorParams {
-  uint32_t a_rows, a_quads, a_padded_rows, a_padded_quads;
-  uint32_t b_rows, b_quads, b_padded_rows, b_padded_quads;
-  uint32_t part_count;
-};
-static_assert(sizeof(FactorParams) == 36);
-constexpr int64_t kQuadsOfWorkgroup = 1024;
-
-gpu::KernelSpec factors_kernel(std::string_view entry_point) {
-  return {"lora_pack_factors", entry_point, std::string(gpu::kernel_source("lib_powers")), {}, {}};
-}
-
-FactorParams factor_params(const LoraHalves& of, int64_t part_count) {
-  const auto quads = [](int64_t elements) { return static_cast<uint32_t>(elements / 4); };
-  return {static_cast<uint32_t>(of.rank),
-          quads(of.in_features),
-          static_cast<uint32_t>(padded_rank(of.rank)),
-          quads(f16_padded(of.in_features)),
-          static_cast<uint32_t>(of.out_features),
-          quads(of.rank),
-          static_cast<uint32_t>(f16_padded(of.out_features)),
-          quads(padded_rank(of.rank)),
-          static_cast<uint32_t>(part_count)};
-}
-
-/// Workgroups that pack the larger factor, padding included.
-int64_t pack_workgroups(const LoraHalves& of) {
-  return ceil_div(std::max(of.a.size(), of.b.size()) / 4, kQuadsOfWorkgroup);
-}
 
 LowRankTerm project(Context& ctx, LinearInput& wide, const LoraHalves& halves, bool forward,
                     float alpha, float next_alpha, const Tensor& small) {
@@ -127,33 +92,6 @@ bool lora_uses_matrices(const Context& ctx, int64_t rank) {
 bool lora_fits(const Context& ctx, const LoraHalves& halves, const Weight& weight, int64_t tokens) {
   return static_cast<bool>(halves) && weight.in_features % 4 == 0 &&
          linear_takes_packed(ctx, weight, tokens);
-}
-
-void lora_pack_factors(Context& ctx, std::span<const LoraFactors> factors) {
-  // First every pair's maxima, then every pair's halves: dispatches that do not wait for one
-  // another overlap.
-  std::vector<Tensor> parts;
-  for (const LoraFactors& f : factors) {
-    LoraHalves& to = *f.halves;
-    if (!to) {
-      to.rank = f.a.dim(0), to.in_features = f.a.dim(1), to.out_features = f.b.dim(0);
-      const int64_t rank = padded_rank(to.rank);
-      to.a = ctx.allocate({rank, f16_padded(to.in_features)}, DType::kF16, "adapter");
-      to.b = ctx.allocate({f16_padded(to.out_features), rank}, DType::kF16, "adapter");
-      to.powers = ctx.allocate({4}, DType::kF32, "adapter");
-    }
-    const int64_t count = ceil_div(std::max(f.a.size(), f.b.size()) / 4, kQuadsOfWorkgroup);
-    parts.push_back(ctx.allocate({2, count}, DType::kU32, "scratch/lora"));
-    launch(ctx, factors_kernel("largest"), {in(f.a), in(f.b), out(parts.back())},
-           factor_params(to, count), {static_cast<uint32_t>(count), 2, 1});
-  }
-  for (size_t i = 0; i < factors.size(); ++i) {
-    const LoraFactors& f = factors[i];
-    const LoraHalves& to = *f.halves;
-    launch(ctx, factors_kernel("pack"),
-           {in(f.a), in(f.b), in(parts[i]), out(to.a), out(to.b), out(to.powers)},
-           factor_params(to, parts[i].dim(1)), {static_cast<uint32_t>(pack_workgroups(to)), 2, 1});
-  }
 }
 
 LowRankTerm lora_project_forward(Context& ctx, LinearInput& x, const LoraHalves& halves,

@@ -1,10 +1,10 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 
 #include "ops/context.h"
 #include "ops/linear.h"
+#include "ops/lora_factors.h"
 #include "ops/matmul_f16.h"
 #include "ops/tensor.h"
 
@@ -12,30 +12,10 @@
 /// layer they stand beside, and what they add to its results is added by the layer's own product.
 namespace wgrad::ops {
 
-/// Both factors in f16, each times the power of two that brings its largest magnitude into
-/// [2^14, 2^15).
-struct LoraHalves {
-  Tensor a;       ///< f16 [rank padded to 16, in padded to 32]
-  Tensor b;       ///< f16 [out padded to 32, rank padded to 16]
-  Tensor powers;  ///< f32 [4]: a's power, its inverse, b's power, its inverse
-  int64_t rank = 0, in_features = 0, out_features = 0;
-
-  explicit operator bool() const { return rank > 0; }
-};
-
 /// Whether the context multiplies factors of this rank here.
 bool lora_uses_matrices(const Context& ctx, int64_t rank);
 /// Whether a layer of this weight over so many tokens can take its adapter's term.
 bool lora_fits(const Context& ctx, const LoraHalves& halves, const Weight& weight, int64_t tokens);
-
-/// A[rank, in], B[out, rank], and where their halves go.
-struct LoraFactors {
-  Tensor a, b;
-  LoraHalves* halves;
-};
-
-/// Sets the halves of each pair; allocates them where they are empty.
-void lora_pack_factors(Context& ctx, std::span<const LoraFactors> factors);
 
 /// Sets xa [T, rank] = x A^T. The term, in linear_forward, adds scale xa B^T to y.
 LowRankTerm lora_project_forward(Context& ctx, LinearInput& x, const LoraHalves& halves,

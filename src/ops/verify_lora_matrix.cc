@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
+#include "ops/launch.h"
 #include "ops/lora_matrix.h"
 #include "ops/verify_families.h"
 #include "ops/verify_product.h"
@@ -80,9 +82,10 @@ class LoraRun {
                                          });
     weight_ = ctx_.read<float>(weight_to_f32(ctx_, weight));
     const Tensor a = upload({c_.rank, c_.in}, a_), b = upload({c_.out, c_.rank}, b_);
-    LoraHalves halves;
-    const LoraFactors factors{a, b, &halves};
-    lora_pack_factors(ctx_, {&factors, 1});
+    const std::pair<Tensor, Tensor> pair(a, b);
+    const LoraFactorPack factors(ctx_, {&pair, 1});
+    factors.pack(ctx_);
+    const LoraHalves& halves = factors.halves()[0];
     LinearInput x(upload({c_.tokens, c_.in}, x_));
     LinearInput grad_y(upload({c_.tokens, c_.out}, grad_y_));
     const Tensor xa = ctx_.allocate({c_.tokens, c_.rank}, DType::kF32, "verify");
@@ -236,11 +239,21 @@ VerifyResult factors_case(Context& ctx, const std::string& what, int64_t rank, i
   b[b.size() / 2] = 5.0f;
   const Tensor ta = ctx.make<float>({rank, in}, DType::kF32, a, "verify");
   const Tensor tb = ctx.make<float>({out, rank}, DType::kF32, b, "verify");
-  std::array<LoraHalves, 2> halves;
-  const std::array<LoraFactors, 2> factors = {LoraFactors{ta, tb, &halves[0]},
-                                              LoraFactors{ta, tb, &halves[1]}};
-  lora_pack_factors(ctx, factors);
-  for (const LoraHalves& of : halves) {
+  // One pair whose factors lie in buffers of their own, one in one buffer with something before.
+  const int64_t begin_a = 64, begin_b = ceil_div(begin_a + rank * in, 64) * 64;
+  std::vector<float> flat(static_cast<size_t>(begin_b + out * rank), 1e30f);
+  std::copy(a.begin(), a.end(), flat.begin() + begin_a);
+  std::copy(b.begin(), b.end(), flat.begin() + begin_b);
+  const Tensor tf =
+      ctx.make<float>({static_cast<int64_t>(flat.size())}, DType::kF32, flat, "verify");
+  const std::array<std::pair<Tensor, Tensor>, 3> pairs = {
+      std::pair(ta, tb), std::pair<Tensor, Tensor>(),
+      std::pair(tf.flat(begin_a, rank * in).reshape({rank, in}),
+                tf.flat(begin_b, out * rank).reshape({out, rank}))};
+  const LoraFactorPack pack(ctx, pairs);
+  pack.pack(ctx);
+  check.require(!pack.halves()[1], "no pair has no halves");
+  for (const LoraHalves& of : {pack.halves()[0], pack.halves()[2]}) {
     check.require(
         ctx.read<float>(of.powers) == std::vector<float>{0x1p13f, 0x1p-13f, 0x1p12f, 0x1p-12f},
         "the powers bring 3 and 5 into [2^14, 2^15)");
