@@ -122,6 +122,12 @@ std::string fault_of(const fs::path& checkpoint) {
   }
 }
 
+/// A path may be written in several ways.
+bool same_setting(std::string_view name, const std::string& a, const std::string& b) {
+  const bool is_path = name == "model" || name == "data" || name == "init-adapter";
+  return is_path ? same_path(a, b) : a == b;
+}
+
 }  // namespace
 
 void save_checkpoint(const fs::path& run, const RunState& state, Trainer& trainer,
@@ -217,11 +223,24 @@ void restore_checkpoint(const fs::path& checkpoint, Trainer& trainer) {
   }
 }
 
+bool same_path(const std::string& a, const std::string& b) {
+  if (a == b) return true;
+  const auto resolve = [](const std::string& path) {
+    std::error_code error;
+    // A separator at the end names nothing more.
+    const fs::path full = fs::weakly_canonical(path, error);
+    return full.has_filename() ? full : full.parent_path();
+  };
+  if (a.empty() || b.empty()) return false;
+  const fs::path first = resolve(a);
+  return !first.empty() && first == resolve(b);
+}
+
 void check_same_run(const RunState& saved, const RunState& now, const fs::path& checkpoint) {
   for (const auto& [name, value] : now.settings) {
     auto same_name = [&name = name](const auto& s) { return s.first == name; };
     auto found = std::find_if(saved.settings.begin(), saved.settings.end(), same_name);
-    if (found != saved.settings.end() && found->second == value) continue;
+    if (found != saved.settings.end() && same_setting(name, found->second, value)) continue;
     throw input_error(
         fmt::format("--resume from {}", checkpoint.string()),
         fmt::format("--{} is \"{}\" now", name, value),

@@ -38,6 +38,9 @@ std::optional<int64_t> saved_clock(const std::filesystem::path& run);
 /// Puts parameters and moments back, bit for bit.
 void restore_checkpoint(const std::filesystem::path& checkpoint, Trainer& trainer);
 
+/// Whether two paths lead to the same file or folder.
+bool same_path(const std::string& a, const std::string& b);
+
 /// An input error that names the first setting in which the two runs differ.
 void check_same_run(const RunState& saved, const RunState& now,
                     const std::filesystem::path& checkpoint);

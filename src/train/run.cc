@@ -13,6 +13,7 @@
 #include "train/options.h"
 #include "train/plan.h"
 #include "train/report.h"
+#include "train/run_folder.h"
 #include "train/setup.h"
 #include "train/trainer.h"
 
@@ -30,76 +31,30 @@ constexpr size_t kMostMetricsBytes = size_t{1} << 30;
 /// A training step reaches about this share of the rate of one large product.
 constexpr double kStepEfficiency = 0.5;
 
-/// Names that a run writes: a folder that has one of them holds another run.
-constexpr const char* kRunFiles[] = {"run.yaml",
-                                     "metrics.jsonl",
-                                     "checkpoints",
-                                     "adapter_model.safetensors",
-                                     "adapter_config.json",
-                                     "config.json",
-                                     "model.safetensors",
-                                     "model.safetensors.index.json",
-                                     "report.html"};
-
-/// Refuses an output folder that is none, or that holds what this run would write over.
-void check_folder(const fs::path& out, bool resume) {
-  std::error_code error;
-  if (fs::exists(out, error) && !fs::is_directory(out, error)) {
-    throw input_error(out.string(), "is a file", "expected a folder", "give another --out");
-  }
-  if (!resume) {
-    for (const char* name : kRunFiles) {
-      if (!fs::exists(out / name, error)) continue;
-      throw input_error(out.string(), fmt::format("holds {} already", name),
-                        "a run writes into a folder of its own",
-                        "give another --out, or --resume to go on with that run");
-    }
-  }
-}
-
-void make_folder(const fs::path& out) {
-  std::error_code error;
-  fs::create_directories(out, error);
-  if (error) {
-    throw runtime_failure(out.string(), "could not be made: " + error.message(), {},
-                          "give an --out that you may write to");
-  }
-}
-
 /// The training loop and the state that a checkpoint carries.
 class Run {
  public:
-  Run(RunSetup& setup, TrainObserver& observer)
+  Run(RunSetup& setup, RunState state, TrainObserver& observer)
       : setup_(setup),
         observer_(observer),
         out_(setup.options.out),
         ctx_(open_context(setup.device, setup.compute)),
         trainer_(*ctx_, setup.options, setup.config, setup.source, setup.options.recompute,
                  setup.longest_row),
-        metrics_(out_ / "metrics.jsonl") {
+        metrics_(out_ / "metrics.jsonl"),
+        state_(std::move(state)) {
     if (ctx_->kind() == DeviceKind::kGpu) ctx_->device().compile(setup.kernels);
-    state_.settings = numeric_settings(setup.options);
-    state_.data_fingerprint = setup.train.fingerprint;
-    state_.clock = setup.clock;
   }
 
-  void resume() {
-    std::vector<std::string> rejected;
-    const std::optional<fs::path> checkpoint = newest_checkpoint(out_, rejected);
-    for (const std::string& fault : rejected) {
-      observer_.on_warning("checkpoint passed over: " + fault);
-    }
+  /// Goes on from the checkpoint, or without one begins again.
+  void resume(const std::optional<fs::path>& checkpoint) {
     if (!checkpoint) {
-      observer_.on_warning(
-          fmt::format("{}: no checkpoint to resume from; starting at step 0", out_.string()));
       metrics_.keep_first(0);
       return;
     }
-    RunState saved = read_run_state(*checkpoint);
-    check_same_run(saved, state_, *checkpoint);
     restore_checkpoint(*checkpoint, trainer_);
-    metrics_.keep_first(saved.metrics_bytes);
-    state_ = std::move(saved);
+    state_ = read_run_state(*checkpoint);
+    metrics_.keep_first(state_.metrics_bytes);
     saved_step_ = state_.step;
   }
 
@@ -241,21 +196,35 @@ class Run {
   Clock::time_point start_, last_log_;
 };
 
+RunState first_state(const RunSetup& setup) {
+  RunState state;
+  state.settings = numeric_settings(setup.options);
+  state.data_fingerprint = setup.train.fingerprint;
+  state.clock = setup.clock;
+  return state;
+}
+
 }  // namespace
 }  // namespace train
 
 TrainResult run_training(const TrainOptions& options, TrainObserver& observer,
                          const std::atomic<bool>* stop) {
-  train::check_folder(options.out, options.resume);
+  train::check_folder(options);
   train::RunSetup setup = train::prepare(options, observer);
   observer.on_plan(train::make_plan(setup));
   train::make_folder(setup.options.out);
   const io::FolderLock lock(setup.options.out);
   // Another run may have come and gone since the first look.
-  train::check_folder(options.out, options.resume);
+  train::check_folder(options);
+  const train::RunState start = train::first_state(setup);
+  std::optional<std::filesystem::path> checkpoint;
+  if (options.resume) {
+    checkpoint = train::checkpoint_to_resume(
+        options.out, start, [&](const std::string& text) { observer.on_warning(text); });
+  }
   io::remove_abandoned(setup.options.out);
-  train::Run run(setup, observer);
-  if (setup.options.resume) run.resume();
+  train::Run run(setup, start, observer);
+  if (options.resume) run.resume(checkpoint);
   io::write_file_atomically(std::filesystem::path(setup.options.out) / "run.yaml",
                             train::to_yaml(setup.options));
   return run.loop(stop);

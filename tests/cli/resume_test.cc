@@ -113,6 +113,7 @@ TEST(Resume, AfterASignalEndsWithTheSameBits) {
 void copy_run(const Workplace& place) {
   fs::copy(straight().root() / "out", place.root() / "out", fs::copy_options::recursive);
   fs::remove(place.root() / "out/adapter_model.safetensors");
+  fs::remove(place.root() / "out/adapter_config.json");
 }
 
 Arguments resume_copy(const Workplace& place, const Arguments& more = {}) {
@@ -164,6 +165,82 @@ TEST(Resume, WithoutAnyWholeCheckpointBeginsAgain) {
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(outcome.err, HasSubstr("no checkpoint to resume from"));
   expect_same_result(place);
+}
+
+/// Resumes into a folder that must stay as it is.
+void expect_refused(const Workplace& place, const Arguments& run, const std::string& text) {
+  const auto before = place.snapshot();
+  const Outcome outcome = run_program(run);
+  EXPECT_EQ(outcome.code, 2) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr(text));
+  EXPECT_THAT(outcome.err, HasSubstr("--out"));
+  EXPECT_TRUE(place.snapshot() == before) << text;
+}
+
+TEST(Resume, NeverWritesIntoWhatTheRunReads) {
+  const Workplace place;
+  const std::string model = place.path("model");
+  const std::string other_name = place.path("model/../model/");
+  for (const Arguments& more : {Arguments{}, Arguments{"--resume"}}) {
+    expect_refused(place, with(place.train({"--method", "full", "--out", model}), more),
+                   "--model of this run");
+    expect_refused(place, with(place.train({"--method", "full", "--out", other_name}), more),
+                   "--model of this run");
+  }
+  fs::copy(straight().root() / "out", place.root() / "adapter", fs::copy_options::recursive);
+  expect_refused(
+      place,
+      {"train", "--model", model, "--data", place.path("train.jsonl"), "--device", "cpu",
+       "--init-adapter", place.path("adapter"), "--out", place.path("adapter"), "--resume"},
+      "--init-adapter of this run");
+}
+
+TEST(Resume, WithoutACheckpointKeepsAFolderThatHoldsAResult) {
+  for (const char* file :
+       {"adapter_model.safetensors", "adapter_config.json", "adapter_model.bin", "config.json",
+        "model.safetensors", "model-00001-of-00002.safetensors", "model.safetensors.index.json"}) {
+    const Workplace place;
+    fs::create_directory(place.root() / "out");
+    place.write(std::string("out/") + file, "{}");
+    expect_refused(place, place.train({"--steps", "1", "--resume"}),
+                   std::string("holds ") + file + " but no whole checkpoint");
+  }
+  const Workplace place;
+  fs::copy(straight().root() / "out", place.root() / "out", fs::copy_options::recursive);
+  fs::remove_all(place.root() / "out/checkpoints");
+  expect_refused(place, resume_copy(place), "holds adapter_");
+  expect_refused(place, resume_copy(place, {"--steps", "2"}), "holds adapter_");
+}
+
+TEST(Resume, WithoutACheckpointKeepsAnotherRun) {
+  const Workplace place;
+  copy_run(place);
+  fs::remove_all(place.root() / "out/checkpoints");
+  expect_refused(place, resume_copy(place, {"--rank", "3"}), "--rank is \"3\" now");
+  expect_refused(place, resume_copy(place, {"--data", place.path("train.jsonl")}), "--data is ");
+  const std::string yaml = read_file(place.root() / "out/run.yaml");
+  for (const char* broken : {"no map", "[", "rank: {a: 1}"}) {
+    place.write("out/run.yaml", broken);
+    expect_refused(place, resume_copy(place), "run.yaml");
+  }
+  fs::remove(place.root() / "out/run.yaml");
+  expect_refused(place, resume_copy(place), "holds metrics.jsonl but no run.yaml");
+  place.write("out/run.yaml", yaml);
+  const Outcome outcome = run_program(resume_copy(place));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  expect_same_result(place);
+}
+
+TEST(Resume, TakesAnotherWayToWriteTheSamePath) {
+  const Workplace place;
+  copy_run(place);
+  const std::string root = straight().root().string();
+  const Outcome outcome = run_program(resume_copy(
+      place, {"--model", root + "/./model/", "--data", root + "/model/../train.jsonl"}));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  expect_same_result(place);
+  // The model's bytes are the same, but it is another folder.
+  expect_refused(place, resume_copy(place, {"--model", place.path("model")}), "--model is ");
 }
 
 TEST(Resume, RefusesAChangedOptionByName) {
