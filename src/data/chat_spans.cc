@@ -34,6 +34,7 @@ class SpanFinder {
   SpanFinder(Conversation chat, const text::TextAssets& assets, std::string_view where)
       : chat_(std::move(chat)), assets_(assets), where_(where), mark_(kMark) {
     render_whole();
+    check_tool_calls();
     while (whole_.find(mark_) != std::string::npos) mark_ += mark_;
   }
 
@@ -92,6 +93,23 @@ class SpanFinder {
       }
     }
     whole_ = render(chat_.messages, false);
+  }
+
+  /// A template that leaves tool calls out would have the model learn to answer nothing instead.
+  void check_tool_calls() const {
+    Json without = chat_.messages;
+    std::optional<size_t> calling;
+    for (size_t i = chat_.first_counted_message; i < without.size(); ++i) {
+      const auto calls = without[i].find("tool_calls");
+      if (calls == without[i].end() || calls->empty()) continue;
+      without[i].erase(calls);
+      if (!calling) calling = i;
+    }
+    if (!calling || probe(without, false) != whole_) return;
+    throw input_error(where_, fmt::format("message {}: its tool calls are not rendered", *calling),
+                      "expected a chat template that shows tool calls",
+                      "use a template that does, write the calls as content, or pass "
+                      "--skip-bad-rows");
   }
 
   [[noreturn]] void refuse(size_t message, std::string_view why) const {

@@ -142,15 +142,31 @@ TEST(ChatSpans, ToolCallsCountAndToolResultsDoNot) {
   }
 }
 
+TEST(ChatSpans, ToolCallsThatTheTemplateLeavesOutAreRefused) {
+  for (const Json& content : {Json(""), Json(nullptr), Json("let me see")}) {
+    Json calling = assistant(content);
+    calling["tool_calls"] = Json::array({call("now")});
+    const Json row = chat({user("a"), calling, message("tool", "12"), assistant("noon")});
+    for (const TrainOn train_on : {TrainOn::kAssistant, TrainOn::kAll}) {
+      EXPECT_THAT(
+          input_error_of([&] { encode_one(row, chatml(), {.train_on = train_on}); }),
+          AllOf(HasSubstr("message 1: its tool calls are not rendered"), HasSubstr("d.jsonl:1")));
+    }
+    calling["tool_calls"] = Json::array();
+    EXPECT_NO_THROW(encode_one(chat({user("a"), calling}), chatml()));
+  }
+}
+
 TEST(ChatSpans, ANullContentReachesATemplateThatTakesIt) {
   const std::string source =
       "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}{{ m.content if m.content is "
-      "defined else 'CALL' }}{{ '<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ "
+      "defined else m.tool_calls[0].function.name }}{{ '<|im_end|>\\n' }}{% endfor %}{% if "
+      "add_generation_prompt %}{{ "
       "'<|im_start|>assistant\\n' }}{% endif %}";
   Json calling = assistant(nullptr);
   calling["tool_calls"] = Json::array({call("now")});
   EXPECT_EQ(marked_one(chat({user("a"), calling}), load({.chat_template = source})),
-            "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n[[CALL<|im_end|>]]\n");
+            "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n[[now<|im_end|>]]\n");
 }
 
 TEST(ChatSpans, AnEmptyTurnIsItsEndToken) {

@@ -271,6 +271,9 @@ CONVERSATIONS = [
     {"messages": [system("S"), user("a"), assistant("", tool_calls=[CALL, CALL]), tool("1"), tool("2"),
                   assistant("ok"), user("b"), assistant("c")], "tools": TOOLS},
     {"messages": [user("In 1984, 12345 people paid 3.50"), assistant("def f(x):\n    return x ** 2\n")]},
+    {"messages": [user("a"), assistant("let me see"), tool("{\"t\": 21}"), assistant("21")]},
+    {"messages": [system("S"), user("a"), assistant(""), tool("1"), tool("2"), assistant("ok"), user("b"),
+                  assistant("c")], "tools": TOOLS},
 ]
 
 PLAIN = [
@@ -307,19 +310,28 @@ def flags(values):
     return "".join("1" if value else "0" for value in values)
 
 
+def without_calls(messages):
+    return [{key: value for key, value in message.items() if key != "tool_calls"} for message in messages]
+
+
 def chat_rows(tokenizer, plain, marked):
     rows = []
     for i, conversation in enumerate(CONVERSATIONS):
         if marked == MISTRAL_V3 and conversation["messages"][0]["role"] == "assistant":
             continue  # nothing says whether the space before the first turn belongs to it
-        tools = conversation.get("tools")
+        tools, messages = conversation.get("tools"), conversation["messages"]
         try:
-            text = tokenizer.apply_chat_template(conversation["messages"], tools=tools, chat_template=plain, tokenize=False)
+            text = tokenizer.apply_chat_template(messages, tools=tools, chat_template=plain, tokenize=False)
+            shorter = without_calls(messages)
+            loses_calls = shorter != messages and text == tokenizer.apply_chat_template(
+                shorter, tools=tools, chat_template=plain, tokenize=False)
         except TemplateError:
+            loses_calls = True
+        if loses_calls:
             rows.append({"conversation": i, "refused": True})
             continue
         (again,), (spans,) = render_jinja_template(
-            [conversation["messages"]], tools=tools, chat_template=marked,
+            [messages], tools=tools, chat_template=marked,
             return_assistant_tokens_mask=True, **tokenizer.special_tokens_map)
         assert again == text, (marked, text)
         found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
