@@ -76,8 +76,8 @@ struct StepMetrics {
   double grad_norm = 0;  ///< before clipping
   int64_t tokens = 0;    ///< processed by this step
   int64_t total_tokens = 0;
-  double tokens_per_second = 0;
-  double seconds = 0;  ///< since the start
+  double tokens_per_second = 0;  ///< of the steps, without evaluations and checkpoints
+  double seconds = 0;            ///< since the start
   int64_t peak_memory_bytes = 0;
 };
 

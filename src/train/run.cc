@@ -59,7 +59,7 @@ class Run {
   }
 
   TrainResult loop(const std::atomic<bool>* stop) {
-    start_ = last_log_ = Clock::now();
+    start_ = Clock::now();
     seconds_before_ = state_.seconds;
     auto stopped = [stop] { return stop && stop->load(std::memory_order_relaxed); };
     while (state_.step < setup_.total_steps && !stopped()) {
@@ -81,9 +81,11 @@ class Run {
 
  private:
   void one_step() {
+    const Clock::time_point begin = Clock::now();
     const double lr = setup_.learning_rate.at(state_.step);
     const std::vector<MicroBatch> batches = setup_.micro_batches(state_.step);
     const Trainer::Outcome outcome = trainer_.step(batches, state_.step, lr, state_.updates);
+    seconds_since_log_ += std::chrono::duration<double>(Clock::now() - begin).count();
     ++state_.step;
     state_.total_tokens += outcome.tokens;
     tokens_since_log_ += outcome.tokens;
@@ -123,8 +125,6 @@ class Run {
   }
 
   void log(const Trainer::Outcome& outcome, double lr) {
-    const Clock::time_point now = Clock::now();
-    const double interval = std::chrono::duration<double>(now - last_log_).count();
     StepMetrics m;
     m.step = state_.step;
     m.total_steps = setup_.total_steps;
@@ -135,13 +135,14 @@ class Run {
     m.grad_norm = outcome.grad_norm;
     m.tokens = outcome.tokens;
     m.total_tokens = state_.total_tokens;
-    m.tokens_per_second = interval > 0 ? static_cast<double>(tokens_since_log_) / interval : 0.0;
+    m.tokens_per_second =
+        seconds_since_log_ > 0 ? static_cast<double>(tokens_since_log_) / seconds_since_log_ : 0.0;
     m.seconds = elapsed();
     m.peak_memory_bytes = ctx_->peak_bytes();
     metrics_.write(m);
     observer_.on_step(m);
-    last_log_ = now;
     tokens_since_log_ = 0;
+    seconds_since_log_ = 0;
   }
 
   void evaluate() {
@@ -192,8 +193,9 @@ class Run {
   int skipped_in_a_row_ = 0;
   double last_loss_ = 0;
   int64_t tokens_since_log_ = 0;
+  double seconds_since_log_ = 0;  ///< of the steps alone
   double seconds_before_ = 0;
-  Clock::time_point start_, last_log_;
+  Clock::time_point start_;
 };
 
 RunState first_state(const RunSetup& setup) {

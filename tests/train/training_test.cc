@@ -264,6 +264,27 @@ TEST(Training, MetricsHaveEveryFieldOfAStep) {
   }
 }
 
+TEST(Training, SpeedIsThatOfTheStepsAlone) {
+  const TemporaryFolder folder;
+  TrainOptions o = tiny_options("llama3", "lora_llama3", folder.path() / "out");
+  // An evaluation of every row 50 times takes far longer than a step over one row.
+  std::string many;
+  for (int i = 0; i < 50; ++i) many += read_file(o.data);
+  write_file(folder.path() / "valid.jsonl", many);
+  o.eval_data = (folder.path() / "valid.jsonl").string();
+  o.batch_size = 1;
+  o.steps = 6;
+  o.eval_every = 1;
+  o.save_every = 1;
+  const Record record = run(o);
+  double in_steps = 0;
+  for (const StepMetrics& m : record.steps) {
+    in_steps += static_cast<double>(m.tokens) / m.tokens_per_second;
+  }
+  EXPECT_GT(in_steps, 0);
+  EXPECT_LT(in_steps, record.steps.back().seconds / 2);
+}
+
 TEST(Training, ClippingChangesTheUpdateButNotTheReportedNorm) {
   const TemporaryFolder folder;
   TrainOptions o = tiny_options("llama3", "lora_llama3", folder.path() / "clipped");
