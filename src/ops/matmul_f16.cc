@@ -17,11 +17,12 @@ namespace {
 constexpr int64_t kEnoughBlocks = 96;
 
 /// Into how many parts the reduction may be cut: each has enough to do that its sums are worth a
-/// pass of their own.
-int64_t most_parts(const F16Product& p) {
-  constexpr int64_t kLeastChunks = 32, kMostParts = 8;
+/// pass of their own. For the large block, whose place smaller ones could take, that is more.
+int64_t most_parts(const F16Product& p, bool large_block) {
+  constexpr int64_t kMostParts = 8;
   if (p.low_rank) return 1;
-  return std::clamp<int64_t>(f16_padded(p.k) / 32 / kLeastChunks, 1, kMostParts);
+  const int64_t least_chunks = large_block ? 256 : 32;
+  return std::clamp<int64_t>(f16_padded(p.k) / 32 / least_chunks, 1, kMostParts);
 }
 
 /// The large block reuses most, unless it would be half empty.
@@ -32,7 +33,7 @@ GemmKernel choose_block(const Context& ctx, const F16Product& p) {
   const int64_t rows_256 = ceil_div(m, 256) * 256, rows_128 = ceil_div(m, 128) * 128;
   const bool fits = kernel.workgroup_bytes() <= static_cast<int>(ctx.limits().max_workgroup_memory);
   if (fits && rows_256 * 9 <= rows_128 * 10 &&
-      rows_256 / 256 * ceil_div(n, 128) * most_parts(p) >= kEnoughBlocks) {
+      rows_256 / 256 * ceil_div(n, 128) * most_parts(p, true) >= kEnoughBlocks) {
     return kernel;
   }
   kernel.ring = false;
@@ -47,8 +48,9 @@ GemmKernel choose_block(const Context& ctx, const F16Product& p) {
 }
 
 /// The fewest parts that give enough blocks; their sums fit a binding.
-int64_t choose_parts(const Context& ctx, const F16Product& p, int64_t blocks) {
-  const int64_t wanted = std::min(most_parts(p), ceil_div(kEnoughBlocks, blocks));
+int64_t choose_parts(const Context& ctx, const F16Product& p, const GemmKernel& kernel) {
+  const int64_t blocks = ceil_div(p.m, kernel.bm) * ceil_div(p.n, kernel.bn);
+  const int64_t wanted = std::min(most_parts(p, kernel.ring), ceil_div(kEnoughBlocks, blocks));
   return std::clamp<int64_t>(binding_limit(ctx) / (p.m * p.n * 4), 1, wanted);
 }
 
@@ -122,7 +124,7 @@ void launch_product(Context& ctx, const F16Product& p, GemmKernel kernel, int64_
 /// One product whose bindings are all within the limit; what it takes of A begins at `a_column`.
 void run(Context& ctx, const F16Product& p, int64_t a_column) {
   const GemmKernel kernel = choose_block(ctx, p);
-  const int64_t parts = choose_parts(ctx, p, ceil_div(p.m, kernel.bm) * ceil_div(p.n, kernel.bn));
+  const int64_t parts = choose_parts(ctx, p, kernel);
   if (parts == 1) return launch_product(ctx, p, kernel, a_column, 1);
   F16Product cut = p;
   cut.c = ctx.allocate({parts * p.m * p.n}, DType::kF32, "scratch/matmul_parts");

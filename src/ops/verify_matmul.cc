@@ -212,7 +212,7 @@ void add_matmul_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyC
                                          {2304, 1408, 2048},
                                          {64, 128, 16384},
                                          {130, 60, 5000},
-                                         {1024, 2048, 4128}});
+                                         {1024, 1024, 16416}});
   }
   for (const Shape3& s : f16_shapes) {
     for (MatmulOp op : kOps) {
