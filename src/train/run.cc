@@ -106,7 +106,7 @@ class Run {
     const std::string seen =
         std::isfinite(outcome.loss)
             ? fmt::format("loss {:.4f}, but its gradient is not finite", outcome.loss)
-            : fmt::format("loss {} is not finite", outcome.loss);
+            : fmt::format("loss {} is not finite", std::abs(outcome.loss));  // a NaN has a sign
     if (skipped_in_a_row_ == kMostSkippedInARow) {
       throw runtime_failure(fmt::format("step {}", state_.step),
                             fmt::format("{}, for the {}rd step in a row", seen, kMostSkippedInARow),
