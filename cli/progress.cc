@@ -68,7 +68,6 @@ void Progress::on_step(const StepMetrics& m) {
   }
   last_seconds_ = m.seconds;
   last_step_ = m.step;
-  last_ = m;
   const double left = speed_ > 0 ? static_cast<double>(m.total_steps - m.step) / speed_ : 0;
   status(fmt::format(
       "step {}/{}  loss {}  lr {:.2e}  grad_norm {}  {:.0f} tokens/s  {}  "

@@ -18,8 +18,6 @@ class Progress : public TrainObserver {
   void on_checkpoint(const std::string& folder) override;
   void on_warning(const std::string& text) override;
 
-  const StepMetrics& last() const { return last_; }
-
  private:
   void line(const std::string& text);    ///< a line that stays
   void status(const std::string& text);  ///< the line that renews itself
@@ -27,7 +25,6 @@ class Progress : public TrainObserver {
   bool terminal_;
   Colours colours_;
   bool status_shown_ = false;
-  StepMetrics last_;
   double speed_ = 0;  ///< steps a second, smoothed
   double last_seconds_ = 0;
   int64_t last_step_ = 0;

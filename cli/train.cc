@@ -100,13 +100,12 @@ int train(const Options& options) {
     json["out"] = options.train.out;
     json["finished"] = finished;
     json["steps"] = result.steps;
-    json["loss"] = result.final_loss;
-    json["seconds"] = progress.last().seconds;
+    json["loss"] = result.final_loss;  // JSON's null where it is not finite
+    json["seconds"] = result.seconds;
     fmt::print("{}\n", json.dump());
   } else if (finished) {
-    const StepMetrics& last = progress.last();
     fmt::print(stderr, "done: {} steps, {} tokens in {}; loss {}; written to {}\n", result.steps,
-               last.total_tokens, format_seconds(last.seconds), format_value(result.final_loss, 4),
+               result.tokens, format_seconds(result.seconds), format_value(result.final_loss, 4),
                options.train.out);
   } else {
     fmt::print(stderr, "stopped after step {}; go on with the same command and --resume\n",

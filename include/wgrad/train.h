@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -117,7 +118,9 @@ enum class TrainEnd { kFinished, kStopped };
 struct TrainResult {
   TrainEnd end = TrainEnd::kFinished;
   int64_t steps = 0;
-  double final_loss = 0;
+  int64_t tokens = 0;
+  double seconds = 0;  ///< of the whole run, the parts before a --resume included
+  double final_loss = std::numeric_limits<double>::quiet_NaN();  ///< of the last step; NaN: none
 };
 
 /// Trains and writes the run's folder. `stop`: set by a signal handler or another thread, it makes

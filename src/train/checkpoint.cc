@@ -150,6 +150,7 @@ void save_checkpoint(const fs::path& run, const RunState& state, Trainer& traine
   json["updates"] = state.updates;
   json["total_tokens"] = state.total_tokens;
   json["seconds"] = state.seconds;
+  json["loss"] = state.loss;  // JSON's null where it is not finite
   json["metrics_bytes"] = state.metrics_bytes;
   json["clock"] = state.clock;
   json["data_fingerprint"] = fmt::format("{:016x}", state.data_fingerprint);
@@ -180,6 +181,9 @@ RunState read_run_state(const fs::path& checkpoint) {
     state.updates = count_in(json, "updates");
     state.total_tokens = count_in(json, "total_tokens");
     state.seconds = json.at("seconds").get<double>();
+    if (const auto loss = json.find("loss"); loss != json.end() && !loss->is_null()) {
+      state.loss = loss->get<double>();
+    }
     state.metrics_bytes = static_cast<uint64_t>(count_in(json, "metrics_bytes"));
     state.clock = count_in(json, "clock");
     if (state.updates > state.step || state.step != step_of(checkpoint) || state.seconds < 0) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -17,7 +18,8 @@ struct RunState {
   int64_t updates = 0;  ///< steps that changed the weights
   int64_t total_tokens = 0;
   double seconds = 0;
-  uint64_t metrics_bytes = 0;  ///< of metrics.jsonl at this step
+  double loss = std::numeric_limits<double>::quiet_NaN();  ///< of the last step
+  uint64_t metrics_bytes = 0;                              ///< of metrics.jsonl at this step
   uint64_t data_fingerprint = 0;
   int64_t clock = 0;  ///< what a chat template's date was made from
   std::vector<std::pair<std::string, std::string>> settings;  ///< those that change the numbers

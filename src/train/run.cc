@@ -74,9 +74,10 @@ class Run {
     check_trained();
     if (saved_step_ != state_.step) save();
     if (setup_.options.report) write_report();
-    if (state_.step < setup_.total_steps) return {TrainEnd::kStopped, state_.step, last_loss_};
-    write_result();
-    return {TrainEnd::kFinished, state_.step, last_loss_};
+    const bool finished = state_.step == setup_.total_steps;
+    if (finished) write_result();
+    return {finished ? TrainEnd::kFinished : TrainEnd::kStopped, state_.step, state_.total_tokens,
+            state_.seconds, state_.loss};
   }
 
  private:
@@ -89,7 +90,7 @@ class Run {
     ++state_.step;
     state_.total_tokens += outcome.tokens;
     tokens_since_log_ += outcome.tokens;
-    last_loss_ = outcome.loss;
+    state_.loss = outcome.loss;
     note_finite(outcome);
     if (state_.step % setup_.options.log_every == 0 || state_.step == setup_.total_steps) {
       log(outcome, lr);
@@ -191,7 +192,6 @@ class Run {
   RunState state_;
   int64_t saved_step_ = -1;
   int skipped_in_a_row_ = 0;
-  double last_loss_ = 0;
   int64_t tokens_since_log_ = 0;
   double seconds_since_log_ = 0;  ///< of the steps alone
   double seconds_before_ = 0;

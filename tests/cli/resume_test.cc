@@ -12,6 +12,7 @@ namespace {
 
 using namespace testing;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 const Arguments kRun = {"--steps",   "40",  "--save-every", "3",
                         "--dropout", "0.1", "--batch-size", "3"};
@@ -127,6 +128,41 @@ TEST(Resume, OfAFinishedRunOnlyWritesTheResult) {
   const Outcome outcome = run_program(resume_copy(place));
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   expect_same_result(place);
+}
+
+TEST(Resume, OfAFinishedRunReportsThatRun) {
+  const Workplace place;
+  copy_run(place);
+  const auto state =
+      nlohmann::json::parse(read_file(place.root() / "out/checkpoints/step-000040/state.json"));
+  const auto last = json_lines(read_file(place.root() / "out/metrics.jsonl")).back();
+  const Outcome json = run_program(resume_copy(place, {"--json"}));
+  EXPECT_EQ(json.code, 0) << json.err;
+  const auto result = json_lines(json.out).back();
+  EXPECT_EQ(result.at("steps"), 40);
+  EXPECT_EQ(result.at("finished"), true);
+  EXPECT_EQ(result.at("loss"), last.at("loss"));
+  EXPECT_EQ(result.at("seconds"), state.at("seconds"));
+  EXPECT_GE(result.at("seconds"), last.at("seconds"));
+  const Outcome text = run_program(resume_copy(place));
+  EXPECT_THAT(text.err, HasSubstr(" " + last.at("total_tokens").dump() + " tokens in "));
+  EXPECT_THAT(text.err, Not(HasSubstr("loss 0.0000")));
+}
+
+TEST(Resume, AStopBetweenLinesOfMetricsReportsItsTimeAndLoss) {
+  const Workplace place;
+  const Arguments run = place.train(
+      {"--steps", "100000", "--log-every", "100000", "--save-every", "1", "--keep", "1", "--json"});
+  Child child(run);
+  while (!child.ended() && !fs::exists(place.root() / "out/checkpoints")) usleep(500);
+  child.signal(SIGTERM);
+  const Outcome outcome = child.wait();
+  ASSERT_EQ(outcome.code, 128 + SIGTERM) << outcome.err;
+  const auto result = json_lines(outcome.out).back();
+  EXPECT_EQ(result.at("finished"), false);
+  ASSERT_GT(result.at("steps"), 0);
+  EXPECT_GT(result.at("seconds"), 0);
+  EXPECT_GT(result.at("loss"), 0);
 }
 
 TEST(Resume, PassesOverATornCheckpointAndSaysWhy) {
