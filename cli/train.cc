@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -47,8 +46,8 @@ nlohmann::ordered_json to_json(const TrainPlan& plan) {
 data::EncodeOptions first_rows(const TrainOptions& options) {
   constexpr int64_t kRowsShown = 3;
   data::EncodeOptions encode;
-  encode.max_seq_len =
-      std::min(options.max_seq_len, model::read_config(options.model).max_positions);
+  encode.max_seq_len = options.max_seq_len;
+  encode.model_limit = model::read_config(options.model).max_positions;
   encode.prompt_style = options.prompt_style;
   encode.train_on = options.train_on;
   encode.skip_bad_rows = options.skip_bad_rows;

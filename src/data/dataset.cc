@@ -47,9 +47,15 @@ void skip_bad(const std::exception_ptr& error, const EncodeOptions& options, Sum
   }
 }
 
+/// The model's own limit where it is what cuts rows, else 0.
+int64_t limit_of_model(const EncodeOptions& options) {
+  const bool wider = options.max_seq_len <= 0 || options.max_seq_len >= options.model_limit;
+  return options.model_limit > 0 && wider ? options.model_limit : 0;
+}
+
 void take_row(Row row, const EncodeOptions& options, Summary& summary,
               const std::function<void(Row&&)>& take) {
-  if (cut(row, options.max_seq_len)) ++summary.cut;
+  if (cut(row, summary.model_limit > 0 ? summary.model_limit : options.max_seq_len)) ++summary.cut;
   const int64_t counted = row.counted_tokens();
   if (counted == 0) ++summary.nothing_left;
   if (counted == 0 && !options.keep_uncounted) return;
@@ -70,10 +76,12 @@ std::vector<std::string> Summary::warnings() const {
   std::vector<std::string> texts;
   if (bad > 0) texts.push_back(fmt::format("{} bad rows skipped; the first: {}", bad, first_bad));
   if (cut > 0) {
-    texts.push_back(
-        fmt::format("{} of {} rows cut to the longest length; raise --max-seq-len to "
-                    "keep them whole",
-                    cut, rows + nothing_left));
+    texts.push_back(fmt::format(
+        "{} of {} rows cut to {}", cut, rows + nothing_left,
+        model_limit > 0
+            ? fmt::format("{} tokens, the model's limit (max_position_embeddings); split them",
+                          model_limit)
+            : "the longest length; raise --max-seq-len to keep them whole"));
   }
   if (nothing_left > 0) {
     texts.push_back(fmt::format("{} rows skipped: nothing in them counts in the loss{}",
@@ -85,6 +93,7 @@ std::vector<std::string> Summary::warnings() const {
 Summary for_each_row(const std::string& path, const text::TextAssets& assets,
                      const EncodeOptions& options, const std::function<void(Row&&)>& take) {
   Summary summary;
+  summary.model_limit = limit_of_model(options);
   RowEncoder encoder(path, assets, options);
   const int64_t most = options.limit > 0 ? options.limit : INT64_MAX;
   int64_t read = 0;
@@ -121,8 +130,9 @@ Dataset load_dataset(const std::string& path, const text::TextAssets& assets,
             ? fmt::format("none of its {} rows has anything to train on", s.nothing_left)
             : fmt::format("all of its {} rows are bad; the first: {}", s.bad, s.first_bad),
         "expected rows with an answer (an assistant turn, a completion or a text)",
-        s.cut > 0 ? "raise --max-seq-len: the answers lie past the cut"
-                  : "see `wgrad data` for what counts");
+        s.cut == 0          ? "see `wgrad data` for what counts"
+        : s.model_limit > 0 ? "shorten the rows: the answers lie past the model's limit"
+                            : "raise --max-seq-len: the answers lie past the cut");
   }
   dataset.fingerprint = fingerprint_of(dataset.rows);
   return dataset;

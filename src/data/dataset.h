@@ -24,6 +24,7 @@ struct Row {
 
 struct EncodeOptions {
   int64_t max_seq_len = 0;  ///< 0: no cut
+  int64_t model_limit = 0;  ///< positions of the model, no row may be longer; 0: unknown
   PromptStyle prompt_style = PromptStyle::kRaw;
   TrainOn train_on = TrainOn::kAssistant;
   bool skip_bad_rows = false;
@@ -34,7 +35,8 @@ struct EncodeOptions {
 /// What happened to rows, for the warnings.
 struct Summary {
   int64_t rows = 0, tokens = 0, counted_tokens = 0, longest = 0;
-  int64_t cut = 0;           ///< rows cut at max_seq_len
+  int64_t cut = 0;           ///< rows cut
+  int64_t model_limit = 0;   ///< what they were cut to where that is the model's own limit
   int64_t nothing_left = 0;  ///< rows skipped: nothing to count (after the cut)
   int64_t bad = 0;           ///< rows skipped by --skip-bad-rows
   std::string first_bad;     ///< message of the first of them

@@ -114,7 +114,8 @@ RunSetup prepare(const TrainOptions& given, TrainObserver& observer) {
   setup.source = io::open_checkpoint(options.model);
 
   data::EncodeOptions encode;
-  encode.max_seq_len = std::min(options.max_seq_len, setup.config.max_positions);
+  encode.max_seq_len = options.max_seq_len;
+  encode.model_limit = setup.config.max_positions;
   encode.prompt_style = options.prompt_style;
   encode.train_on = options.train_on;
   encode.skip_bad_rows = options.skip_bad_rows;
@@ -140,7 +141,7 @@ RunSetup prepare(const TrainOptions& given, TrainObserver& observer) {
   batches.batch_size = options.batch_size;
   batches.grad_accum = options.grad_accum;
   batches.packing = options.packing;
-  batches.max_seq_len = encode.max_seq_len;
+  batches.max_seq_len = std::min(options.max_seq_len, setup.config.max_positions);
   batches.shuffle = options.shuffle;
   batches.seed = options.seed;
   setup.order = std::make_unique<data::BatchOrder>(setup.train.rows, batches);

@@ -132,6 +132,22 @@ TEST(Dataset, CutsAtTheEndAndSkipsWhatIsLeftWithoutAnAnswer) {
   EXPECT_EQ(encode_file(content, assets, {.max_seq_len = whole.tokens()}).summary.cut, 0);
 }
 
+TEST(Dataset, NamesTheModelsLimitWhereThatCutsRows) {
+  const text::TextAssets assets = without_template();
+  const std::string content = text_row("one two three four five six") + text_row("a b");
+  const auto warning = [&](EncodeOptions options) {
+    const std::vector<std::string> all = encode_file(content, assets, options).summary.warnings();
+    return all.size() == 1 ? all[0] : std::string("not one warning");
+  };
+  for (const int64_t longest : {0, 4, 2048}) {
+    EXPECT_THAT(warning({.max_seq_len = longest, .model_limit = 4}),
+                AllOf(HasSubstr("1 of 2 rows cut to 4 tokens, the model's limit"),
+                      Not(HasSubstr("--max-seq-len"))));
+  }
+  EXPECT_THAT(warning({.max_seq_len = 3, .model_limit = 4}), HasSubstr("raise --max-seq-len"));
+  EXPECT_EQ(encode_file(content, assets, {.model_limit = 4}).rows[0].tokens(), 4);
+}
+
 TEST(Dataset, SkipsAndCountsRowsWithoutAnAnswer) {
   const text::TextAssets assets = chatml();
   const std::string question = chat({user("a")}).dump() + "\n";
