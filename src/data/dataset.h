@@ -25,6 +25,7 @@ struct Row {
 struct EncodeOptions {
   int64_t max_seq_len = 0;  ///< 0: no cut
   int64_t model_limit = 0;  ///< positions of the model, no row may be longer; 0: unknown
+  int64_t vocab_size = 0;   ///< of the model: a row with another id is bad; 0: unknown
   PromptStyle prompt_style = PromptStyle::kRaw;
   TrainOn train_on = TrainOn::kAssistant;
   bool skip_bad_rows = false;

@@ -1,5 +1,7 @@
 #include "data/encode_rows.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <system_error>
@@ -22,6 +24,16 @@ size_t text_bytes(const nlohmann::ordered_json& value) {
     for (const auto& item : value) bytes += text_bytes(item);
   }
   return bytes;
+}
+
+void check_ids(const Row& row, int64_t vocab_size, const std::string& where) {
+  if (vocab_size <= 0) return;
+  for (size_t i = 0; i < row.ids.size(); ++i) {
+    if (row.ids[i] < vocab_size) continue;
+    throw input_error(where, fmt::format("token {} of the row is {}", i, row.ids[i]),
+                      fmt::format("expected one below the model's vocabulary of {}", vocab_size),
+                      "use the tokenizer that belongs to the model");
+  }
 }
 
 }  // namespace
@@ -52,6 +64,7 @@ void RowEncoder::encode(EncodedRow& row) const {
         parse_row(row.json, options_.prompt_style, assets_.chat_template.has_value(), row.where),
         assets_, options_.train_on, row.where);
     row.row.line = line;
+    check_ids(row.row, options_.vocab_size, row.where);
   } catch (...) {
     row.error = std::current_exception();
   }

@@ -81,10 +81,10 @@ class Evaluator {
 
 }  // namespace
 
-EvalResult evaluate_file(LoadedModel& loaded, const std::string& path,
-                         const data::EncodeOptions& options,
+EvalResult evaluate_file(LoadedModel& loaded, const std::string& path, data::EncodeOptions options,
                          const std::function<void(const RowLoss&)>& on_row) {
   Evaluator evaluator(loaded, path, on_row);
+  options.vocab_size = loaded.model.config.vocab_size;
   const data::Summary summary = data::for_each_row(
       path, loaded.text, options, [&](data::Row&& row) { evaluator.add(std::move(row)); });
   evaluator.flush();

@@ -21,8 +21,7 @@ struct EvalResult {
 };
 
 /// The loss of a model on a file, a few rows at a time, never the whole file in memory.
-EvalResult evaluate_file(LoadedModel& loaded, const std::string& path,
-                         const data::EncodeOptions& options,
+EvalResult evaluate_file(LoadedModel& loaded, const std::string& path, data::EncodeOptions options,
                          const std::function<void(const RowLoss&)>& on_row);
 
 }  // namespace wgrad::train

@@ -116,6 +116,7 @@ RunSetup prepare(const TrainOptions& given, TrainObserver& observer) {
   data::EncodeOptions encode;
   encode.max_seq_len = options.max_seq_len;
   encode.model_limit = setup.config.max_positions;
+  encode.vocab_size = setup.config.vocab_size;
   encode.prompt_style = options.prompt_style;
   encode.train_on = options.train_on;
   encode.skip_bad_rows = options.skip_bad_rows;

@@ -47,6 +47,22 @@ TEST(BadModel, MissingConfig) {
   expect_refusal(place, place.train(), {"config.json"});
 }
 
+TEST(BadModel, WithFewerTokensThanItsTokenizer) {
+  const Workplace place;
+  const fs::path path = place.root() / "model/tokenizer.json";
+  auto tokenizer = nlohmann::json::parse(read_file(path));
+  tokenizer["model"]["vocab"]["beyond"] = 149;
+  write_file(path, tokenizer.dump());
+  place.write("train.jsonl", "{\"text\": \"w5 w6\"}\n\n{\"text\": \"w5 w6 beyond\"}\n");
+  const Words words = {"train.jsonl:3", "149", "the model's vocabulary of 149", "tokenizer"};
+  expect_refusal(place, place.train(), words);
+  const Arguments eval = {
+      "eval",     "--model", place.path("model"), "--data", place.path("train.jsonl"),
+      "--device", "cpu"};
+  expect_refusal(place, eval, words);
+  EXPECT_EQ(run_program(place.train({"--skip-bad-rows", "--steps", "1"})).code, 0);
+}
+
 TEST(BadModel, MissingWeights) {
   const Workplace place;
   fs::remove(place.root() / "model/model.safetensors");
