@@ -101,7 +101,8 @@ BenchCase linear_case(WeightFormat format, Size s, bool backward, ComputeType co
   c.name = fmt::format("{} {} weight{} {} tokens, {} -> {}",
                        backward ? "linear_backward_input" : "linear_forward", name_of(format),
                        compute == ComputeType::kF16 ? ", f16 product," : ",", s.m, s.k, s.n);
-  c.flops = s.m > 8 ? s.flops() : 0.0;
+  const int64_t few = format == WeightFormat::kNF4 ? 64 : 8;  // tokens up to which memory bounds it
+  c.flops = s.m > few ? s.flops() : 0.0;
   c.bytes = weight_bytes(format, s) + 4.0 * static_cast<double>(s.m * (s.n + s.k));
   c.prepare = [=](Context& ctx) {
     const std::vector<float> rows = verify_uniform(static_cast<size_t>(s.k) * 64, 8, 0.05f);
@@ -178,9 +179,22 @@ std::vector<BenchCase> matmul_bench_cases(const Context& ctx) {
   if (ctx.modelled() == DeviceKind::kGpu) formats.push_back(WeightFormat::kF16);
   if (matrix) formats.push_back(WeightFormat::kF16Blocks);
   for (WeightFormat format : formats) {
-    cases.push_back(linear_case(format, {1, n, n}, false, ComputeType::kF32));
+    const bool nf4 = format == WeightFormat::kNF4;
+    cases.push_back(
+        linear_case(format, {1, n, n}, false, nf4 ? ComputeType::kF16 : ComputeType::kF32));
     if (format == WeightFormat::kF32) continue;
     const ComputeType compute = matrix ? ComputeType::kF16 : ComputeType::kF32;
+    if (nf4) {
+      const int64_t wide = n * 7 / 2;
+      for (int64_t tokens : {1, 2, 4, 16, 64}) {
+        if (tokens > 1) cases.push_back(linear_case(format, {tokens, n, n}, false, compute));
+        cases.push_back(linear_case(format, {tokens, wide, n}, false, compute));
+        cases.push_back(linear_case(format, {tokens, n, wide}, false, compute));
+      }
+      cases.push_back(linear_case(format, {16, wide, n}, true, compute));
+      cases.push_back(linear_case(format, {64, wide, n}, true, compute));
+      cases.push_back(linear_case(format, {few, wide, n}, false, compute));
+    }
     for (int64_t tokens : {few, n}) {
       cases.push_back(linear_case(format, {tokens, n, n}, false, compute));
       cases.push_back(linear_case(format, {tokens, n, n}, true, compute));

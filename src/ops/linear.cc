@@ -15,6 +15,7 @@
 #include "ops/matmul_f32.h"
 #include "ops/matvec.h"
 #include "ops/nf4.h"
+#include "ops/nf4_product.h"
 #include "ops/window.h"
 #include "wgrad/error.h"
 
@@ -226,6 +227,9 @@ void run_nf4_matvec(Context& ctx, const LinearCall& c) {
 void run_nf4(Context& ctx, const LinearCall& c) {
   constexpr int64_t kScratchBytes = int64_t{128} << 20;
   const Weight& w = c.weight;
+  const Nf4Product few{c.op, w, c.x, c.bias, c.y, c.accumulate, c.shared};
+  if (nf4_takes_vectors(ctx, few)) return nf4_vector_product(ctx, few);
+  if (!c.term && nf4_takes_matrices(ctx, few)) return nf4_matrix_product(ctx, few);
   if (fits_matvec(c, MatvecWeight::kNF4)) return run_nf4_matvec(ctx, c);
   const bool f16 = computes_f16(ctx) && w.in_features % 8 == 0;
   const int64_t row_bytes = f16 ? f16_padded(w.in_features) * 2 : w.in_features * 4;

@@ -7,6 +7,7 @@
 #include "ops/f16_blocks.h"
 #include "ops/nf4.h"
 #include "ops/verify_families.h"
+#include "ops/verify_nf4.h"
 #include "ops/verify_product.h"
 
 namespace wgrad::ops {
@@ -106,6 +107,14 @@ VerifyResult table_case(Context& ctx, const std::string& what) {
   return check.result();
 }
 
+VerifyResult dequantise_case(Context& ctx, const std::string& what, int64_t out, int64_t in) {
+  const auto w = verify_uniform(static_cast<size_t>(in * out), 51);
+  const auto seen = ctx.read<float>(weight_to_f32(ctx, load(ctx, out, in, w)));
+  VerifyCheck check("nf4_dequantise", what, ctx.modelled() == DeviceKind::kCpu ? "cpu" : "core");
+  check.compare("w", seen, to_double(through_nf4(w)), [](size_t) { return 1e-6; });
+  return check.result();
+}
+
 /// f16 blocks of some rows: each half is its value over the weight's scale, rounded once.
 VerifyResult blocks_case(Context& ctx, const std::string& what, int64_t out, int64_t in) {
   VerifyCheck check("nf4_dequantise_blocks", what, "core");
@@ -138,6 +147,24 @@ VerifyResult blocks_case(Context& ctx, const std::string& what, int64_t out, int
 
 }  // namespace
 
+std::vector<float> through_nf4(const std::vector<float>& w) {
+  const auto n = static_cast<int64_t>(w.size());
+  const int64_t blocks = cpu::nf4_blocks(n);
+  std::vector<uint8_t> packed(static_cast<size_t>(cpu::nf4_packed_bytes(n)));
+  std::vector<uint8_t> codes(static_cast<size_t>(blocks));
+  std::vector<float> absmax(static_cast<size_t>(blocks)), out(w.size());
+  std::vector<float> nested(static_cast<size_t>(cpu::nf4_nested_blocks(n)));
+  cpu::quantise_nf4(w.data(), n, packed.data(), absmax.data());
+  cpu::Nf4View view;
+  view.offset = cpu::nf4_absmax_offset(absmax.data(), blocks);
+  cpu::quantise_nf4_absmax(absmax.data(), blocks, view.offset, codes.data(), nested.data());
+  view.packed = packed.data();
+  view.absmax_codes = codes.data();
+  view.nested_absmax = nested.data();
+  cpu::dequantise_nf4(view, 0, n, out.data());
+  return out;
+}
+
 void add_nf4_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases) {
   std::vector<std::pair<int64_t, int64_t>> shapes = {{1, 1}, {3, 33}, {65, 64}, {300, 96}};
   if (level == VerifyLevel::kFull) shapes.emplace_back(1031, 1000);
@@ -149,6 +176,13 @@ void add_nf4_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase
   }
   cases.push_back({"nf4_round_trip", "table is monotone",
                    [](Context& c) { return table_case(c, "table is monotone"); }});
+  for (const auto& [out, in] :
+       {std::pair<int64_t, int64_t>{1, 1}, {3, 33}, {65, 64}, {40, 72}, {530, 31}}) {
+    const std::string what = fmt::format("{} x {}", out, in);
+    cases.push_back({"nf4_dequantise", what, [=, out = out, in = in](Context& c) {
+                       return dequantise_case(c, what, out, in);
+                     }});
+  }
   if (ctx.modelled() != DeviceKind::kGpu) return;
   // Rows that begin within a block of absmax, rows of more than one workgroup, partial panels.
   for (const auto& [out, in] :

@@ -17,6 +17,8 @@
 #include "ops/linear.h"
 #include "ops/matmul_f16.h"
 #include "ops/matvec_source.h"
+#include "ops/nf4_matrix_source.h"
+#include "ops/nf4_matvec_source.h"
 #include "ops/tile_source.h"
 #include "ops/verify_families.h"
 #include "ops/weight.h"
@@ -300,11 +302,24 @@ TEST_F(Tint, AcceptsEveryTileKernel) {
   }
 }
 
+TEST_F(Tint, AcceptsEveryMatrixKernelForNf4) {
+  for (MatmulOp op : {MatmulOp::kNT, MatmulOp::kNN}) {
+    for (int row_blocks : {1, 2, 3, 4}) {
+      expect_valid(gpu::kernel_text(nf4_matrix_kernel({op, row_blocks, 2})), "nf4_matrix");
+    }
+  }
+}
+
 TEST_F(Tint, AcceptsEveryMatvecKernel) {
   for (MatvecWeight weight :
        {MatvecWeight::kF32, MatvecWeight::kF16, MatvecWeight::kF16Blocks, MatvecWeight::kNF4}) {
     for (int rows : {1, 8}) {
       expect_valid(gpu::kernel_text(matvec_kernel_spec({weight, rows})), "matvec");
+    }
+  }
+  for (int rows : {1, 2, 3, 4}) {
+    for (int teams : {1, 8}) {
+      expect_valid(gpu::kernel_text(nf4_matvec_kernel({rows, teams, 32})), "nf4_matvec");
     }
   }
 }
