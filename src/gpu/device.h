@@ -101,8 +101,14 @@ struct KernelSpec {
   /// Text to compile in place of the file, for kernels that are generated; `source` then only names
   /// it in messages.
   std::string generated_text;
+  /// This object stays where and as it is for the program's life, so its pipeline is found by its
+  /// address: texts of tens of kilobytes are not compared for every dispatch.
+  bool permanent = false;
 
-  bool operator==(const KernelSpec&) const = default;
+  bool operator==(const KernelSpec& other) const {
+    return source == other.source && entry_point == other.entry_point && prelude == other.prelude &&
+           overrides == other.overrides && generated_text == other.generated_text;
+  }
 };
 
 /// Takes tens of nanoseconds however long the texts are: long ones are sampled, since equality is

@@ -142,6 +142,13 @@ const Pipeline& PipelineCache::insert(uint64_t hash, const Build& build) {
 }
 
 const Pipeline& PipelineCache::get(Core& core, const KernelSpec& kernel) {
+  if (!kernel.permanent) return get_by_text(core, kernel);
+  const Pipeline*& found = permanent_[&kernel];
+  if (found == nullptr) found = &get_by_text(core, kernel);
+  return *found;
+}
+
+const Pipeline& PipelineCache::get_by_text(Core& core, const KernelSpec& kernel) {
   const uint64_t hash = hash_of(kernel);
   if (const Entry* entry = find(hash, kernel)) return entry->pipeline;
   std::unique_ptr<Build> build = prepare(core, kernel);

@@ -40,6 +40,7 @@ class PipelineCache {
   };
   struct Build;
 
+  const Pipeline& get_by_text(Core& core, const KernelSpec& kernel);
   const Entry* find(uint64_t hash, const KernelSpec& kernel) const;
   std::unique_ptr<Build> prepare(Core& core, const KernelSpec& kernel);
   const Pipeline& insert(uint64_t hash, const Build& build);
@@ -48,6 +49,7 @@ class PipelineCache {
   /// Owned by pointer: pipelines keep their address. Equal hashes are told apart by comparison.
   std::unordered_map<uint64_t, std::vector<std::unique_ptr<Entry>>> entries_;
   std::unordered_map<uint64_t, std::unique_ptr<BindingLayout>> layouts_;
+  std::unordered_map<const KernelSpec*, const Pipeline*> permanent_;
   uint64_t count_ = 0;
 };
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -139,13 +140,16 @@ gpu::KernelSpec attention_kernel(AttentionKernel kernel, int64_t head_dim) {
 }
 
 const gpu::KernelSpec& attention_matrix_kernel(AttentionMatrixKernel kernel, int64_t head_dim) {
+  static std::mutex mutex;
   static std::map<std::pair<AttentionMatrixKernel, int64_t>, gpu::KernelSpec> specs;
+  const std::lock_guard lock(mutex);
   const auto [at, made] = specs.try_emplace({kernel, head_dim});
   if (!made) return at->second;
   const auto& [name, stores] = matrix_parts(kernel);
   gpu::KernelSpec& spec = at->second;
   spec.source = name;
   spec.entry_point = "main";
+  spec.permanent = true;
   std::string& text = spec.generated_text;
   text = attention_matrix_directives() + attention_constants(0, head_dim);
   for (std::string_view tensor : stores) text += store_function(tensor, head_dim);

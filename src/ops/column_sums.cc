@@ -13,7 +13,7 @@ void add_column_sums(Context& ctx, const Tensor& x, const Tensor& sums) {
   struct Params {
     uint32_t rows, n, x_offset, first_part;
   };
-  static const gpu::KernelSpec kSpec{"column_sums", "column_sums", {}, {}, {}};
+  static const gpu::KernelSpec kSpec{"column_sums", "column_sums", {}, {}, {}, true};
   const int64_t rows = x.dim(0), n = x.dim(1), parts = ceil_div(rows, kPartRows);
   const Tensor partial = ctx.allocate({parts, n}, DType::kF32, "scratch/column_sums");
   for_row_parts(ctx, "bias_backward", rows, n * 4, [&](int64_t begin, int64_t end) {

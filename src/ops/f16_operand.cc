@@ -94,8 +94,8 @@ Tensor amax_scale(Context& ctx, const Tensor& x) {
   struct Params {
     uint32_t n, x_offset, first, count;
   };
-  static const gpu::KernelSpec kPartsSpec{"amax_scale", "amax_parts", {}, {}, {}};
-  static const gpu::KernelSpec kScaleSpec{"amax_scale", "amax_scale", {}, {}, {}};
+  static const gpu::KernelSpec kPartsSpec{"amax_scale", "amax_parts", {}, {}, {}, true};
+  static const gpu::KernelSpec kScaleSpec{"amax_scale", "amax_scale", {}, {}, {}, true};
   const int64_t step = rows_per_binding(ctx, "matmul_f16", x.size(), 4);
   const int64_t launches = std::max<int64_t>(ceil_div(x.size(), step), 1);
   const Tensor parts = ctx.allocate({launches * kParts}, DType::kU32, "scratch/amax");

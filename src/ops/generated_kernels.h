@@ -19,6 +19,7 @@ const gpu::KernelSpec& generated_kernel(const Key& key, std::string_view source,
   if (added) {
     it->second.source = source;
     it->second.entry_point = "main";
+    it->second.permanent = true;
     it->second.generated_text = write(key);
   }
   return it->second;

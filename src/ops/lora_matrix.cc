@@ -130,7 +130,7 @@ void lora_add_gradients(Context& ctx, LinearInput& grad_y, const Tensor& xa, flo
   p.parts_b = static_cast<uint32_t>(of_b.count);
   p.parts_a = static_cast<uint32_t>(of_a.count);
   p.alpha = scale;
-  static const gpu::KernelSpec kSum{"lora_sum_parts", "main", {}, {}, {}};
+  static const gpu::KernelSpec kSum{"lora_sum_parts", "main", {}, {}, {}, true};
   launch(ctx, kSum,
          {in(of_b.sums), in(of_b.powers), in(of_a.sums), in(of_a.powers), out(grad_b), out(grad_a)},
          p, invocations((grad_b.size() + grad_a.size()) / 4));

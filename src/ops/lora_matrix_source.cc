@@ -35,6 +35,45 @@ void entry(WgslWriter& w) {
   w.line("  let sg = t / 32u;");
 }
 
+/// Blocks (panels) whose loads are under way together.
+constexpr int64_t kBlocksAtOnce = 4, kPanelsAtOnce = 2;
+
+/// The sums of so many blocks of columns, eight apart, from `block` on.
+void project_blocks(WgslWriter& w, const LoraMatrixKernel& kernel, int64_t blocks) {
+  const int64_t rank = kernel.padded_rank, pieces = rank / 16;
+  for (int64_t u = 0; u < blocks; ++u) {
+    w.line("    let b{0} = block + {1}u; let at{0} = (id * p.column_blocks + b{0}) * 64u;", u,
+           kSubgroups * u);
+    for (int64_t half = 0; half < 2; ++half) {
+      w.line("    let a{0}_{1} = subgroupMatrixLoad<{2}, row_major>(&wide, at{0} + {3}u, 2u);", u,
+             half, kLeft, 32 * half);
+    }
+  }
+  for (int64_t u = 0; u < blocks; ++u) {
+    for (int64_t q = 0; q < pieces; ++q) {
+      if (kernel.factor_rows_are_wide) {
+        w.line(
+            "    let f{0}_{1} = subgroupMatrixLoad<{2}, row_major>(&factor, b{0} * {3}u + {4}u, "
+            "{5}u);",
+            u, q, kRight, 2 * rank, 2 * q, rank / 8);
+      } else {
+        w.line(
+            "    let f{0}_{1} = subgroupMatrixLoad<{2}, col_major>(&factor, ({3}u * "
+            "p.column_blocks + b{0}) * 2u, p.column_blocks * 2u);",
+            u, q, kRight, 16 * q);
+      }
+    }
+  }
+  for (int64_t u = 0; u < blocks; ++u) {
+    for (int64_t half = 0; half < 2; ++half) {
+      for (int64_t q = 0; q < pieces; ++q) {
+        w.line("    s{1}_{2} = subgroupMatrixMultiplyAccumulate(a{0}_{1}, f{0}_{2}, s{1}_{2});", u,
+               half, q);
+      }
+    }
+  }
+}
+
 /// Each subgroup multiplies every eighth block of 16 columns of a panel of 32 rows; their sums meet
 /// in workgroup memory.
 std::string project(const LoraMatrixKernel& kernel) {
@@ -58,30 +97,13 @@ std::string project(const LoraMatrixKernel& kernel) {
   for (int64_t half = 0; half < 2; ++half) {
     for (int64_t q = 0; q < pieces; ++q) w.line("  var s{}_{} = {}();", half, q, kResult);
   }
-  w.line("  for (var block = sg; block < p.column_blocks; block += {}u) {{", kSubgroups);
-  w.line("    let at = (id * p.column_blocks + block) * 64u;");
-  for (int64_t half = 0; half < 2; ++half) {
-    w.line("    let a{} = subgroupMatrixLoad<{}, row_major>(&wide, at + {}u, 2u);", half, kLeft,
-           32 * half);
+  w.line("  var block = sg;");
+  for (const int64_t blocks : {kBlocksAtOnce, int64_t{1}}) {
+    w.line("  for (; block + {}u < p.column_blocks; block += {}u) {{", kSubgroups * (blocks - 1),
+           kSubgroups * blocks);
+    project_blocks(w, kernel, blocks);
+    w.line("  }}");
   }
-  for (int64_t q = 0; q < pieces; ++q) {
-    if (kernel.factor_rows_are_wide) {
-      w.line(
-          "    let f{0} = subgroupMatrixLoad<{1}, row_major>(&factor, block * {2}u + {3}u, {4}u);",
-          q, kRight, 2 * rank, 2 * q, rank / 8);
-    } else {
-      w.line(
-          "    let f{0} = subgroupMatrixLoad<{1}, col_major>(&factor, ({2}u * p.column_blocks + "
-          "block) * 2u, p.column_blocks * 2u);",
-          q, kRight, 16 * q);
-    }
-  }
-  for (int64_t half = 0; half < 2; ++half) {
-    for (int64_t q = 0; q < pieces; ++q) {
-      w.line("    s{0}_{1} = subgroupMatrixMultiplyAccumulate(a{0}, f{1}, s{0}_{1});", half, q);
-    }
-  }
-  w.line("  }}");
   w.line("  let slot = t / 4u % 32u; let quad = t % 4u;");
   w.line("  let local_row = slot / 16u * 16u + row_at(slot % 16u);");
   w.line("  let scale_row = min(id * 32u + local_row, p.m - 1u);");
@@ -132,11 +154,45 @@ std::string project(const LoraMatrixKernel& kernel) {
   return w.take();
 }
 
+/// Units from one staged row of the small matrix to the next: no bank conflicts.
+int64_t staged_row(const LoraMatrixKernel& kernel) { return kernel.padded_rank / 8 + 1; }
+
+/// The sums of so many panels of 32 rows from `panel` on.
+void gradient_panels(WgslWriter& w, const LoraMatrixKernel& kernel, int64_t panels) {
+  const int64_t pieces = kernel.padded_rank / 16, row_units = staged_row(kernel);
+  for (int64_t u = 0; u < panels; ++u) {
+    w.line("    let at{0} = ((first / 32u + panel + {0}u) * p.column_blocks + block) * 64u;", u);
+    for (int64_t c = 0; c < 2; ++c) {
+      for (int64_t half = 0; half < 2; ++half) {
+        w.line(
+            "    let a{0}_{1}_{2} = subgroupMatrixLoad<{3}, col_major>(&wide, at{0} + {4}u, 2u);",
+            u, c, half, kLeft, 64 * c + 32 * half);
+      }
+    }
+  }
+  for (int64_t u = 0; u < panels; ++u) {
+    for (int64_t half = 0; half < 2; ++half) {
+      for (int64_t q = 0; q < pieces; ++q) {
+        w.line(
+            "    let f{0}_{1}_{2} = subgroupMatrixLoad<{3}, row_major>(&staged, ((panel + {0}u) * "
+            "32u + {4}u) * {5}u + {6}u, {5}u);",
+            u, half, q, kRight, 16 * half, row_units, 2 * q);
+        for (int64_t c = 0; c < 2; ++c) {
+          w.line(
+              "    s{1}_{3} = subgroupMatrixMultiplyAccumulate(a{0}_{1}_{2}, f{0}_{2}_{3}, "
+              "s{1}_{3});",
+              u, c, half, q);
+        }
+      }
+    }
+  }
+}
+
 /// The part's rows of the small matrix lie in workgroup memory as f16, in the order of the blocks'
 /// units; each subgroup then streams two blocks of 16 columns.
 std::string gradient(const LoraMatrixKernel& kernel) {
   const int64_t rank = kernel.padded_rank, pieces = rank / 16;
-  const int64_t row_units = rank / 8 + 1, most_rows = lora_most_part_rows(rank);
+  const int64_t row_units = staged_row(kernel), most_rows = lora_most_part_rows(rank);
   WgslWriter w;
   head(w, R"(
 @group(0) @binding(0) var<storage, read> wide: array<vec4<u32>>;
@@ -185,27 +241,12 @@ std::string gradient(const LoraMatrixKernel& kernel) {
   for (int64_t c = 0; c < 2; ++c) {
     for (int64_t q = 0; q < pieces; ++q) w.line("  var s{}_{} = {}();", c, q, kResult);
   }
-  w.line("  for (var panel = 0u; panel < panels; panel++) {{");
-  w.line("    let at = ((first / 32u + panel) * p.column_blocks + block) * 64u;");
-  for (int64_t c = 0; c < 2; ++c) {
-    for (int64_t half = 0; half < 2; ++half) {
-      w.line("    let a{}_{} = subgroupMatrixLoad<{}, col_major>(&wide, at + {}u, 2u);", c, half,
-             kLeft, 64 * c + 32 * half);
-    }
+  w.line("  var panel = 0u;");
+  for (const int64_t count : {kPanelsAtOnce, int64_t{1}}) {
+    w.line("  for (; panel + {}u < panels; panel += {}u) {{", count - 1, count);
+    gradient_panels(w, kernel, count);
+    w.line("  }}");
   }
-  for (int64_t half = 0; half < 2; ++half) {
-    for (int64_t q = 0; q < pieces; ++q) {
-      w.line(
-          "    let f{}_{} = subgroupMatrixLoad<{}, row_major>(&staged, (panel * 32u + {}u) * {}u + "
-          "{}u, {}u);",
-          half, q, kRight, 16 * half, row_units, 2 * q, row_units);
-      for (int64_t c = 0; c < 2; ++c) {
-        w.line("    s{0}_{1} = subgroupMatrixMultiplyAccumulate(a{0}_{2}, f{2}_{1}, s{0}_{1});", c,
-               q, half);
-      }
-    }
-  }
-  w.line("  }}");
   w.line("  let width = p.column_blocks * 16u;");
   w.line("  let base = part * width * {}u;", rank);
   for (int64_t c = 0; c < 2; ++c) {

@@ -243,6 +243,7 @@ const gpu::KernelSpec& lora_kernel(const LoraKernel& kernel) {
       sum(w, kernel);
       break;
   }
+  it->second.permanent = true;
   it->second.source = kNames[static_cast<size_t>(kernel.step)];
   it->second.entry_point = "main";
   it->second.generated_text = w.take();

@@ -112,6 +112,7 @@ const gpu::KernelSpec& matvec_kernel_spec(const MatvecKernel& kernel) {
   const std::lock_guard lock(mutex);
   auto [it, added] = specs.try_emplace(kernel);
   if (added) {
+    it->second.permanent = true;
     it->second.source = "matvec";
     it->second.entry_point = "matvec";
     it->second.prelude = prelude(kernel);

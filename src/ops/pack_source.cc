@@ -97,6 +97,7 @@ const gpu::KernelSpec& pack_rows_kernel(const PackShape& shape, bool vectors) {
   const auto [it, added] = specs.try_emplace({shape, vectors});
   if (added) {
     it->second.source = it->second.entry_point = "pack_rows";
+    it->second.permanent = true;
     it->second.prelude = common(vectors) + held_text(shape);
   }
   return it->second;
@@ -109,7 +110,8 @@ const gpu::KernelSpec& pack_kernel(PackStep step, bool vectors) {
     std::array<std::array<gpu::KernelSpec, 2>, kEntryPoints.size()> all;
     for (size_t i = 0; i < all.size(); ++i) {
       for (const bool by_vectors : {false, true}) {
-        all[i][by_vectors ? 1 : 0] = {"pack_f16", kEntryPoints[i], common(by_vectors), {}, {}};
+        all[i][by_vectors ? 1 : 0] = {"pack_f16", kEntryPoints[i], common(by_vectors), {}, {},
+                                      true};
       }
     }
     return all;

@@ -18,7 +18,7 @@ static_assert(sizeof(Params) == 48);
 }  // namespace
 
 void sum_parts(Context& ctx, const Tensor& partial, const SumParts& sum) {
-  static const gpu::KernelSpec kSpec{"matmul_parts", "sum_parts", {}, {}, {}};
+  static const gpu::KernelSpec kSpec{"matmul_parts", "sum_parts", {}, {}, {}, true};
   const Window c = window(sum.c), bias = window(sum.bias);
   Params p{};
   p.count = static_cast<uint32_t>(sum.m * sum.n);

@@ -29,15 +29,15 @@ Params params_for(int64_t rows, int64_t columns) {
           {}};
 }
 
-gpu::KernelSpec kernel(std::string_view entry_point) {
-  static const std::string prelude = [] {
+gpu::KernelSpec make_kernel(std::string_view entry_point) {
+  const std::string prelude = [] {
     std::string text = vector_prelude(4);
     for (const char* name : {"lib_silu", "lib_powers", "lib_f16_blocks"}) {
       text += gpu::kernel_source(name);
     }
     return text;
   }();
-  return {"swiglu_pack", entry_point, prelude, {}, {}};
+  return {"swiglu_pack", entry_point, prelude, {}, {}, true};
 }
 
 /// Row `index` of scales [3, scale_stride(rows)].
@@ -62,7 +62,8 @@ F16Operand swiglu_pack_forward(Context& ctx, const Tensor& gate, const Tensor& u
   halves.up = ctx.allocate({rows, columns}, DType::kF16, "activations/up");
   halves.scales = ctx.allocate({3, scale_stride(rows)}, DType::kF32, "activations/gate");
   F16Operand activated = allocate_f16_rows(ctx, columns, scales_of(halves.scales, 2, rows));
-  launch(ctx, kernel("swiglu_pack_forward"),
+  static const gpu::KernelSpec kKernel = make_kernel("swiglu_pack_forward");
+  launch(ctx, kKernel,
          {in(gate), in(up), out(halves.gate), out(halves.up), out(activated.blocks),
           out(halves.scales)},
          params_for(rows, columns), groups(f16_padded(rows)));
@@ -78,7 +79,8 @@ GatedGradients swiglu_pack_backward(Context& ctx, const GatedHalves& halves,
   GatedGradients out_operands{allocate_f16_rows(ctx, columns, scales_of(scales, 0, rows)),
                               allocate_f16_rows(ctx, columns, scales_of(scales, 1, rows)),
                               allocate_f16_rows(ctx, columns, scales_of(scales, 2, rows))};
-  launch(ctx, kernel("swiglu_pack_backward"),
+  static const gpu::KernelSpec kKernel = make_kernel("swiglu_pack_backward");
+  launch(ctx, kKernel,
          {in(halves.gate), in(halves.up), in(halves.scales), in(grad_activated),
           out(out_operands.gate.blocks), out(out_operands.up.blocks),
           out(out_operands.activated.blocks), out(scales)},
