@@ -23,18 +23,18 @@ struct Options {
 int run(Options& options) {
   options.encode.keep_uncounted = options.per_row;
   train::LoadedModel loaded = train::load_for_inference(options.inference);
-  const data::DataFiles files = data::find_data_files(options.data);
-  const std::string path = files.valid.empty() ? files.train : files.valid;
+  const std::string path = data::find_eval_file(options.data);
   auto on_row = [&](const train::RowLoss& row) {
     if (!options.per_row) return;
     if (options.json) {
       nlohmann::ordered_json json;
       json["row"] = row.row;
-      json["loss"] = row.loss;
+      json["loss"] = row.tokens > 0 ? nlohmann::ordered_json(row.loss) : nullptr;
       json["tokens"] = row.tokens;
       fmt::print("{}\n", json.dump());
     } else {
-      fmt::print("row {:>6}  loss {:.4f}  tokens {}\n", row.row, row.loss, row.tokens);
+      const std::string loss = row.tokens > 0 ? fmt::format("{:.4f}", row.loss) : "-";
+      fmt::print("row {:>6}  loss {}  tokens {}\n", row.row, loss, row.tokens);
     }
   };
   const train::EvalResult result = train::evaluate_file(loaded, path, options.encode, on_row);

@@ -57,13 +57,30 @@ void take_row(Row row, const EncodeOptions& options, Summary& summary,
               const std::function<void(Row&&)>& take) {
   if (cut(row, summary.model_limit > 0 ? summary.model_limit : options.max_seq_len)) ++summary.cut;
   const int64_t counted = row.counted_tokens();
-  if (counted == 0) ++summary.nothing_left;
-  if (counted == 0 && !options.keep_uncounted) return;
+  if (counted == 0) {
+    ++summary.nothing_left;
+    if (options.keep_uncounted) take(std::move(row));
+    return;
+  }
   ++summary.rows;
   summary.tokens += row.tokens();
   summary.counted_tokens += counted;
   summary.longest = std::max(summary.longest, row.tokens());
   take(std::move(row));
+}
+
+/// A path that is no folder is the file to train on; of a folder's files each may be missing.
+DataFiles files_of(const std::string& path) {
+  std::error_code error;
+  if (path == "-" || !fs::is_directory(path, error)) return {path, {}};
+  auto find = [&](const std::string& stem) -> std::string {
+    for (const char* ending : {".jsonl", ".json"}) {
+      const fs::path file = fs::path(path) / (stem + ending);
+      if (fs::symlink_status(file, error).type() != fs::file_type::not_found) return file.string();
+    }
+    return {};
+  };
+  return {find("train"), find("valid")};
 }
 
 }  // namespace
@@ -84,8 +101,9 @@ std::vector<std::string> Summary::warnings() const {
             : "the longest length; raise --max-seq-len to keep them whole"));
   }
   if (nothing_left > 0) {
-    texts.push_back(fmt::format("{} rows skipped: nothing in them counts in the loss{}",
-                                nothing_left, cut > 0 ? " (some after the cut)" : ""));
+    texts.push_back(fmt::format("{} rows {}: nothing in them counts in the loss{}", nothing_left,
+                                kept_uncounted ? "would be skipped" : "skipped",
+                                cut > 0 ? " (some after the cut)" : ""));
   }
   return texts;
 }
@@ -93,6 +111,7 @@ std::vector<std::string> Summary::warnings() const {
 Summary for_each_row(const std::string& path, const text::TextAssets& assets,
                      const EncodeOptions& options, const std::function<void(Row&&)>& take) {
   Summary summary;
+  summary.kept_uncounted = options.keep_uncounted;
   summary.model_limit = limit_of_model(options);
   RowEncoder encoder(path, assets, options);
   const int64_t most = options.limit > 0 ? options.limit : INT64_MAX;
@@ -110,8 +129,10 @@ Summary for_each_row(const std::string& path, const text::TextAssets& assets,
     }
   }
   if (read == 0 && summary.bad == 0) {
-    throw input_error(path, "holds no rows", "expected one JSON object a line",
-                      "check the path and how the file was written");
+    const bool piped = path == "-";
+    throw input_error(
+        piped ? "standard input" : path, "holds no rows", "expected one JSON object a line",
+        piped ? "check what is piped into it" : "check the path and how the file was written");
   }
   return summary;
 }
@@ -139,21 +160,18 @@ Dataset load_dataset(const std::string& path, const text::TextAssets& assets,
 }
 
 DataFiles find_data_files(const std::string& path) {
-  std::error_code error;
-  if (path == "-" || !fs::is_directory(path, error)) return {path, {}};
-  auto find = [&](const std::string& stem) -> std::string {
-    for (const char* ending : {".jsonl", ".json"}) {
-      const fs::path file = fs::path(path) / (stem + ending);
-      if (fs::symlink_status(file, error).type() != fs::file_type::not_found) return file.string();
-    }
-    return {};
-  };
-  DataFiles files{find("train"), find("valid")};
-  if (files.train.empty()) {
-    throw input_error(path, "has no train.jsonl", "expected train.jsonl (and valid.jsonl)",
-                      "name the file itself, or rename it to train.jsonl");
-  }
-  return files;
+  DataFiles files = files_of(path);
+  if (!files.train.empty()) return files;
+  throw input_error(path, "has no train.jsonl", "expected train.jsonl (and valid.jsonl)",
+                    "name the file itself, or rename it to train.jsonl");
+}
+
+std::string find_eval_file(const std::string& path) {
+  const DataFiles files = files_of(path);
+  if (!files.valid.empty()) return files.valid;
+  if (!files.train.empty()) return files.train;
+  throw input_error(path, "has no valid.jsonl", "expected valid.jsonl or train.jsonl",
+                    "name the file itself, or rename it to valid.jsonl");
 }
 
 }  // namespace wgrad::data

@@ -36,11 +36,12 @@ struct EncodeOptions {
 /// What happened to rows, for the warnings.
 struct Summary {
   int64_t rows = 0, tokens = 0, counted_tokens = 0, longest = 0;
-  int64_t cut = 0;           ///< rows cut
-  int64_t model_limit = 0;   ///< what they were cut to where that is the model's own limit
-  int64_t nothing_left = 0;  ///< rows skipped: nothing to count (after the cut)
-  int64_t bad = 0;           ///< rows skipped by --skip-bad-rows
-  std::string first_bad;     ///< message of the first of them
+  int64_t cut = 0;              ///< rows cut
+  int64_t model_limit = 0;      ///< what they were cut to where that is the model's own limit
+  int64_t nothing_left = 0;     ///< rows with nothing to count (after the cut), not among `rows`
+  bool kept_uncounted = false;  ///< those were delivered all the same
+  int64_t bad = 0;              ///< rows skipped by --skip-bad-rows
+  std::string first_bad;        ///< message of the first of them
   std::vector<std::string> warnings() const;
 };
 
@@ -64,5 +65,7 @@ struct DataFiles {
   std::string train, valid;  ///< valid: empty where there is none
 };
 DataFiles find_data_files(const std::string& path);
+/// What to evaluate on: a file, or a folder's valid.jsonl, else its train.jsonl.
+std::string find_eval_file(const std::string& path);
 
 }  // namespace wgrad::data

@@ -53,7 +53,10 @@ class Evaluator {
       loss_sum_ += sum.loss;
       counted_ += sum.tokens;
       sum.row = row_++;
-      if (sum.tokens > 0) sum.loss /= static_cast<double>(sum.tokens);
+      if (sum.tokens > 0) {
+        sum.loss /= static_cast<double>(sum.tokens);
+        ++counted_rows_;
+      }
       on_row_(sum);
     }
     rows_.clear();
@@ -63,7 +66,7 @@ class Evaluator {
   EvalResult result() const {
     EvalResult r;
     r.tokens = counted_;
-    r.rows = row_;
+    r.rows = counted_rows_;
     r.loss = counted_ > 0 ? loss_sum_ / static_cast<double>(counted_) : 0.0;
     r.perplexity = std::exp(r.loss);
     return r;
@@ -75,7 +78,7 @@ class Evaluator {
   const std::function<void(const RowLoss&)>& on_row_;
   model::Decoder decoder_;
   std::vector<data::Row> rows_;
-  int64_t tokens_ = 0, row_ = 0, counted_ = 0;
+  int64_t tokens_ = 0, row_ = 0, counted_ = 0, counted_rows_ = 0;
   double loss_sum_ = 0;
 };
 

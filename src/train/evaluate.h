@@ -16,7 +16,7 @@ struct RowLoss {
 
 struct EvalResult {
   double loss = 0, perplexity = 0;
-  int64_t tokens = 0, rows = 0;
+  int64_t tokens = 0, rows = 0;  ///< that count in the loss
   data::Summary summary;
 };
 

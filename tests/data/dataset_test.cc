@@ -129,6 +129,9 @@ TEST(Dataset, CutsAtTheEndAndSkipsWhatIsLeftWithoutAnAnswer) {
 
   cut = encode_file(content, assets, {.max_seq_len = answer, .keep_uncounted = true});
   EXPECT_EQ(cut.rows.size(), 2u);
+  EXPECT_EQ(cut.summary.rows, 1);
+  EXPECT_THAT(cut.summary.warnings(),
+              ElementsAre(HasSubstr("1 of 2 rows cut"), HasSubstr("1 rows would be skipped: ")));
   EXPECT_EQ(encode_file(content, assets, {.max_seq_len = whole.tokens()}).summary.cut, 0);
 }
 
@@ -224,6 +227,19 @@ TEST(DataFiles, AFolderHasATrainingAndAValidationFile) {
   EXPECT_EQ(find_data_files(folder.path().string()).valid, valid);
   EXPECT_EQ(find_data_files("-").train, "-");
   EXPECT_EQ(find_data_files(lines).train, lines);
+}
+
+TEST(DataFiles, AnEvaluationTakesTheValidationFileFirst) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path().string();
+  EXPECT_THAT(input_error_of([&] { find_eval_file(path); }), HasSubstr("valid.jsonl"));
+  const std::string train = folder.write("train.jsonl", "");
+  EXPECT_EQ(find_eval_file(path), train);
+  const std::string valid = folder.write("valid.jsonl", "");
+  EXPECT_EQ(find_eval_file(path), valid);
+  fs::remove(train);
+  EXPECT_EQ(find_eval_file(path), valid);
+  EXPECT_EQ(find_eval_file(train), train);
 }
 
 TEST(PlainText, NeedsAnEndOfSequenceToken) {
