@@ -9,6 +9,7 @@
 
 #include "command.h"
 #include "ops/bench.h"
+#include "ranges.h"
 #include "terminal.h"
 #include "train/bench_step.h"
 #include "train/options.h"
@@ -144,17 +145,13 @@ Run add_bench(CLI::App& app) {
   app.add_option("--method", o->method, "what the step trains")
       ->check(CLI::IsMember({"lora", "qlora", "full"}))
       ->capture_default_str();
-  app.add_option("--rank", o->step.rank, "LoRA rank")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--rows", o->step.rows, "rows a step")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  app.add_option("--rank", o->step.rank, "LoRA rank")->check(AtLeast(1))->capture_default_str();
+  app.add_option("--rows", o->step.rows, "rows a step")->check(AtLeast(1))->capture_default_str();
   app.add_option("--tokens", o->step.tokens, "tokens a row")
       ->check(CLI::Range(2, 1 << 20))
       ->capture_default_str();
   app.add_option("--steps", o->step.steps, "steps that are timed")
-      ->check(CLI::PositiveNumber)
+      ->check(AtLeast(1))
       ->capture_default_str();
   app.add_option("--recompute", o->recompute, "keep activations, or each block's input alone")
       ->check(CLI::IsMember({"none", "block"}))

@@ -9,6 +9,7 @@
 #include "data/model_text.h"
 #include "encode_options.h"
 #include "marked_text.h"
+#include "ranges.h"
 
 namespace wgrad::cli {
 namespace {
@@ -52,7 +53,7 @@ Run add_data(CLI::App& app) {
   auto o = std::make_shared<Options>();
   app.add_option("--model", o->model, "Hugging Face folder or .gguf file")->required();
   app.add_option("--data", o->data, ".jsonl or .json file, -, or a folder")->required();
-  app.add_option("--limit", o->encode.limit, "rows shown; 0: all")->check(CLI::NonNegativeNumber);
+  app.add_option("--limit", o->encode.limit, "rows shown; 0: all")->check(AtLeast(0));
   add_encode_options(app, o->encode);
   app.add_flag("--json", o->json, "a line a row {\"ids\", \"labels\"}");
   return [o] { return run(*o); };

@@ -4,6 +4,7 @@
 #include <CLI/Validators.hpp>
 #include <string>
 
+#include "ranges.h"
 #include "train/options.h"
 
 namespace wgrad::cli {
@@ -30,7 +31,7 @@ void add_words(CLI::App& app, const std::string& name, E& value, const std::stri
 
 void add_encode_options(CLI::App& app, data::EncodeOptions& options) {
   app.add_option("--max-seq-len", options.max_seq_len, "tokens a row is cut to; 0: no cut")
-      ->check(CLI::NonNegativeNumber);
+      ->check(AtLeast(0));
   add_words(app, "--prompt-style", options.prompt_style, "how prompt/completion strings are read");
   add_words(app, "--train-on", options.train_on, "which tokens count");
   app.add_flag("--skip-bad-rows", options.skip_bad_rows, "leave out rows that cannot be read");

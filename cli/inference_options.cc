@@ -4,6 +4,7 @@
 #include <CLI/Validators.hpp>
 #include <nlohmann/json.hpp>
 
+#include "ranges.h"
 #include "train/options.h"
 #include "train_options.h"
 
@@ -39,20 +40,18 @@ std::vector<uint32_t> encode_prompt(const train::LoadedModel& loaded, const std:
 
 void add_sampling_options(CLI::App& app, SamplingOptions& o) {
   app.add_option("--max-tokens", o.max_tokens, "new tokens at most")
-      ->check(CLI::PositiveNumber)
+      ->check(AtLeast(1))
       ->capture_default_str();
   app.add_option("--temperature", o.temperature, "0: the likeliest token each time")
-      ->check(CLI::NonNegativeNumber)
+      ->check(AtLeast(0))
       ->capture_default_str();
   app.add_option("--top-p", o.top_p, "draw from the likeliest tokens of this probability")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   app.add_option("--top-k", o.top_k, "draw from the k likeliest; 0: all")
-      ->check(CLI::NonNegativeNumber)
+      ->check(AtLeast(0))
       ->capture_default_str();
-  app.add_option("--seed", o.seed, "of the draws")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  app.add_option("--seed", o.seed, "of the draws")->check(AtLeast(0))->capture_default_str();
 }
 
 }  // namespace wgrad::cli

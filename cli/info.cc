@@ -9,6 +9,7 @@
 #include "data/model_text.h"
 #include "model/adapter.h"
 #include "model/config.h"
+#include "ranges.h"
 #include "terminal.h"
 #include "train_options.h"
 
@@ -90,7 +91,7 @@ Run add_info(CLI::App& app) {
   auto o = std::make_shared<Options>();
   app.add_option("--model", o->model, "Hugging Face folder or .gguf file")->required();
   app.add_option("--rank", o->rank, "LoRA rank for the trainable share")
-      ->check(CLI::PositiveNumber)
+      ->check(AtLeast(1))
       ->capture_default_str();
   app.add_flag("--json", o->json, "one JSON object");
   return [o] { return run(*o); };

@@ -6,17 +6,21 @@
 #include <CLI/Option.hpp>
 #include <CLI/Validators.hpp>
 
+#include "ranges.h"
 #include "train/options.h"
 
 namespace wgrad::cli {
 namespace {
 
+/// The names between commas, without the blanks around them.
 std::vector<std::string> split(const std::string& list) {
   std::vector<std::string> parts;
   size_t begin = 0;
   while (begin <= list.size()) {
     const size_t comma = std::min(list.find(',', begin), list.size());
-    if (comma > begin) parts.push_back(list.substr(begin, comma - begin));
+    size_t first = std::min(list.find_first_not_of(" \t", begin), comma), end = comma;
+    while (end > first && (list[end - 1] == ' ' || list[end - 1] == '\t')) --end;
+    if (end > first) parts.push_back(list.substr(first, end - first));
     begin = comma + 1;
   }
   return parts;
@@ -64,7 +68,7 @@ struct AddOption {
                                                train::Affects) const {
     CLI::Option* option = app.add_option("--" + name, value, help)->capture_default_str();
     // Reading an unsigned number takes -1 for the largest.
-    if constexpr (std::is_unsigned_v<T>) option->check(CLI::NonNegativeNumber);
+    if constexpr (std::is_unsigned_v<T>) option->check(AtLeast(0));
   }
 };
 

@@ -100,6 +100,44 @@ TEST(Eval, PrintsALineARowFirst) {
   EXPECT_NEAR(loss, sum / static_cast<double>(tokens), 1e-12 * loss);
 }
 
+TEST(Eval, ARowWithoutCountedTokensHasNoLossAndIsNoRowOfTheResult) {
+  Arguments cut = {"eval",     "--model", place().path("model"), "--data", "-",
+                   "--device", "cpu",     "--max-seq-len",       "3",      "--json"};
+  const std::string mixed =
+      "{\"text\": \"w5 w6\"}\n{\"prompt\": \"w5 w6 w7 w8\", \"completion\": \"w9\"}\n";
+  const auto whole = json_lines(run_program(cut, {}, mixed).out).back();
+  cut.push_back("--per-row");
+  const Outcome outcome = run_program(cut, {}, mixed);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto lines = json_lines(outcome.out);
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_TRUE(lines[0]["loss"].is_number());
+  EXPECT_TRUE(lines[1]["loss"].is_null());
+  EXPECT_EQ(lines[1]["tokens"], 0);
+  EXPECT_EQ(lines[2], whole);
+  EXPECT_EQ(whole["rows"], 1);
+  EXPECT_THAT(outcome.err, HasSubstr("1 rows would be skipped"));
+  EXPECT_THAT(outcome.err, HasSubstr("1 of 2 rows cut"));
+}
+
+TEST(Eval, UsesTheValidationFileOfAFolder) {
+  const Workplace here;
+  fs::create_directory(here.root() / "rows");
+  here.write("rows/valid.jsonl", "{\"text\": \"w5 w6\"}\n");
+  const Outcome outcome = run_program({"eval", "--model", here.path("model"), "--data",
+                                       here.path("rows"), "--device", "cpu", "--json"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(json_lines(outcome.out).back()["rows"], 1);
+}
+
+TEST(Train, TrimsBlanksInAListOfNames) {
+  const Workplace here;
+  const Outcome outcome =
+      run_program(here.train({"--targets", " q_proj,\tv_proj ,", "--steps", "1"}));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(read_file(here.root() / "out/run.yaml"), HasSubstr("targets: q_proj,v_proj\n"));
+}
+
 TEST(Data, PrintsIdsAndLabels) {
   const std::string rows =
       "{\"prompt\": \"w5 w6\", \"completion\": \" w7\"}\n{\"text\": \"w8 w9\"}\n";
@@ -186,7 +224,8 @@ TEST(Train, ReadsStandardInput) {
 
 TEST(Train, OfAWholeModelWritesOneThatLoads) {
   const Workplace here;
-  const auto json = json_of(here.train({"--method", "full", "--steps", "2", "--json"}));
+  const auto json =
+      json_of(here.train({"--method", "full", "--rank", "16", "--steps", "2", "--json"}));
   EXPECT_EQ(json["finished"], true);
   EXPECT_FALSE(fs::exists(here.root() / "out/adapter_config.json"));
   EXPECT_GT(json_of({"eval", "--model", here.path("out"), "--data", here.path("train.jsonl"),
