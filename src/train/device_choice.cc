@@ -86,6 +86,11 @@ DeviceChoice choose_device(const std::string& selector) {
                       adapter_names(adapters),
                       "see `wgrad devices`, install a Vulkan driver, or use --device cpu");
   }
+  if (found->is_software() && selector != "software") {
+    throw input_error(fmt::format("--device {}", selector),
+                      fmt::format("\"{}\" computes on the CPU", found->name),
+                      "expected the name of a GPU", "use --device software, or --device cpu");
+  }
   return {DeviceKind::kGpu, *found, selector == "auto" ? "gpu" : selector};
 }
 
