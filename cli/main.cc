@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <new>
@@ -123,6 +124,7 @@ bool computes(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   open_standard_files();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file over the limit is then a write that fails
   if (computes(argc, argv)) wgrad::cli::wait_politely(argv);
   try {
     return run(argc, argv);

@@ -36,6 +36,19 @@ TEST(Disk, FullAtTheFirstCheckpoint) {
   EXPECT_FALSE(fs::exists(place.root() / "out/adapter_model.safetensors"));
 }
 
+TEST(Disk, AFileOverTheLimitIsAnErrorAndNoDeath) {
+  const Workplace place;
+  const ChildSetup limit = [] {
+    ::signal(SIGXFSZ, SIG_DFL);
+    const rlimit most = {20000, 20000};
+    setrlimit(RLIMIT_FSIZE, &most);
+  };
+  const Outcome outcome = run_program(place.train({"--steps", "3"}), limit);
+  EXPECT_EQ(outcome.code, 1) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("error: "));
+  EXPECT_THAT(outcome.err, HasSubstr("step-000003"));
+}
+
 TEST(Disk, WithoutSpace) {
   const Workplace place;
   fs::create_directory(place.root() / "out");
@@ -209,7 +222,7 @@ TEST(Memory, TooSmallForTheRun) {
   fs::resize_file(weights, 8 + length + static_cast<uint64_t>(end), error);
   if (error) GTEST_SKIP() << "this file system has no files of " << end << " bytes";
 
-  const Outcome outcome = run_program(place.train({"--method", "full"}));
+  const Outcome outcome = run_program(place.train({"--method", "full", "--rank", "16"}));
   EXPECT_EQ(outcome.code, 1) << outcome.err;
   EXPECT_THAT(outcome.err, HasSubstr("error: memory: the run needs "));
   EXPECT_THAT(outcome.err, HasSubstr("--method lora"));
