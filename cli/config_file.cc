@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <set>
 
 #include "io/json.h"
 #include "wgrad/error.h"
@@ -77,6 +78,7 @@ std::vector<std::string> arguments_from(const std::string& path, const CLI::App&
                       "mend the file");
   }
   std::vector<std::string> arguments;
+  std::set<std::string> seen;
   for (const auto& entry : root) {
     const std::string key = entry.first.IsScalar() ? entry.first.Scalar() : std::string();
     const std::string where = fmt::format("{}:{}", path, entry.first.Mark().line + 1);
@@ -86,6 +88,10 @@ std::vector<std::string> arguments_from(const std::string& path, const CLI::App&
           where, fmt::format("unknown key \"{}\"", key.substr(0, 80)),
           fmt::format("the nearest known one is \"{}\"", nearest_option(command, key)),
           fmt::format("see `wgrad {} --help`", command.get_name()));
+    }
+    if (!seen.insert(key).second) {
+      throw input_error(where, fmt::format("the key \"{}\" is given twice", key),
+                        "expected every option once", "remove one of them");
     }
     if (!entry.second.IsNull()) {
       arguments.push_back(fmt::format("--{}={}", key, scalar_text(entry.second, where)));
