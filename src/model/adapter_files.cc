@@ -194,6 +194,13 @@ Adapter Adapter::load(Context& ctx, const ModelConfig& config,
     throw input_error(folder.string(), "no such folder", "an adapter's folder as PEFT writes it");
   }
   const LoraConfig lora = read_lora_config(folder);
+  if (!std::filesystem::exists(folder / kWeightsFile, error) &&
+      std::filesystem::exists(folder / "adapter_model.bin", error)) {
+    throw input_error(folder.string(), "has its weights in adapter_model.bin",
+                      fmt::format("expected {}", kWeightsFile),
+                      "load it with PEFT and save it anew with save_pretrained, which writes "
+                      "safetensors");
+  }
   const auto source = io::open_safetensors(folder / kWeightsFile);
   // Before anything is allocated: only a rank that the file has can be trusted.
   check_tensors(*source, matrices(config, lora));

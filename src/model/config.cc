@@ -257,7 +257,12 @@ ModelConfig read_config(const std::filesystem::path& model) {
   }
   std::error_code error;
   if (!std::filesystem::is_directory(model, error)) {
-    throw input_error(model.string(), "no such folder", "a Hugging Face folder or a .gguf file");
+    const bool is_file = std::filesystem::exists(model, error);
+    throw input_error(model.string(), is_file ? "is no .gguf file by its name" : "no such folder",
+                      "a Hugging Face folder or a .gguf file",
+                      is_file ? "give the folder that holds the model's config.json, or rename a "
+                                "GGUF file so that it ends in .gguf"
+                              : "check the path");
   }
   const std::filesystem::path file = model / "config.json";
   ModelConfig config = parse_config(io::read_json_file(file), file.string());
