@@ -20,19 +20,30 @@ class Nf4MatvecWriter {
     w_.line(
         "fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) grid: vec3<u32>, "
         "@builtin(local_invocation_index) t: u32) {{");
-    w_.line("  nf4_prepare_pairs(t);");
     w_.line("  let base = (wg.x + wg.y * grid.x) * {}u;", kernel_.group_rows());
     w_.line("  if (base >= p.n) {{ return; }}");
     w_.line("  let first = base + t / {}u * {}u;", 32 * kernel_.teams, team_rows_);
+    w_.line("  var unit = t % {}u;", 32 * kernel_.teams);
     for (int r = 0; r < team_rows_; ++r) {
       w_.line("  let row{0} = min(first + {0}u, p.n - 1u) * p.units;", r);
+      w_.line("  var piece{0} = load_piece(row{0} + min(unit, p.units - 1u));", r);
     }
+    w_.line("  nf4_prepare_pairs(t);");
     for (int i = 0; i < kernel_.rows; ++i) {
       for (int r = 0; r < team_rows_; ++r) w_.line("  var s{}_{} = 0.0;", i, r);
     }
-    w_.line("  for (var unit = t % {0}u; unit < p.units; unit += {0}u) {{", 32 * kernel_.teams);
-    read_codes();
+    for (int word = 0; word < 4; ++word) {
+      w_.line("  let at{0} = ((t + {0}u) % 4u) * 2u + (t >> 2u) % 2u;", word);
+    }
+    w_.line("  while (unit < p.units) {{");
+    for (int r = 0; r < team_rows_; ++r) {
+      w_.line("    let a{0} = absmax(piece{0}); let q{0} = turned(piece{0}.q, t);", r);
+    }
     for (int word = 0; word < 4; ++word) multiply_word(word);
+    w_.line("    unit += {}u;", 32 * kernel_.teams);
+    for (int r = 0; r < team_rows_; ++r) {
+      w_.line("    piece{0} = load_piece(row{0} + min(unit, p.units - 1u));", r);
+    }
     w_.line("  }}");
     sum();
     w_.line("}}");
@@ -52,29 +63,33 @@ class Nf4MatvecWriter {
         "bias_offset: u32, accumulate: u32, has_bias: u32, absmax_offset: f32 }}");
     w_.line("@group(0) @binding(6) var<uniform> p: Params;");
     write_nf4_pair_functions(w_, kernel_.copies, 256);
-    w_.line("fn absmax(code_word: u32, block: u32, scale: f32) -> f32 {{");
+    // 32 codes of a row, and what their scale is made of.
+    w_.line("struct Piece {{ q: vec4<u32>, code: u32, scale: f32 }}");
+    w_.line("fn load_piece(unit: u32) -> Piece {{");
+    w_.line("  let block = unit / 2u;");
     w_.line(
-        "  return nf4_pair_absmax((code_word >> (block % 4u * 8u)) & 255u, scale, "
-        "p.absmax_offset);");
+        "  return Piece(codes[unit], (absmax_codes[block / 4u] >> (block % 4u * 8u)) & 255u, "
+        "absmax_scales[256u + block / 256u]);");
     w_.line("}}");
-  }
-
-  // All loads of a pass are on their way before the first is used.
-  void read_codes() {
-    for (int r = 0; r < team_rows_; ++r) {
-      w_.line("    let q{0} = codes[row{0} + unit];", r);
-      w_.line("    let b{0} = (row{0} + unit) / 2u;", r);
-      w_.line("    let c{0} = absmax_codes[b{0} / 4u];", r);
-      w_.line("    let n{0} = absmax_scales[256u + b{0} / 256u];", r);
-    }
-    for (int r = 0; r < team_rows_; ++r) w_.line("    let a{0} = absmax(c{0}, b{0}, n{0});", r);
+    w_.line("fn absmax(piece: Piece) -> f32 {{");
+    w_.line("  return nf4_pair_absmax(piece.code, piece.scale, p.absmax_offset);");
+    w_.line("}}");
+    // Eight neighbours begin at eight places of their 32 codes, so that the pieces of x that they
+    // read together lie in different banks: word t of theirs first, every other four its upper
+    // half.
+    w_.line("fn turned(q: vec4<u32>, t: u32) -> vec4<u32> {{");
+    w_.line("  var r = select(q, q.yzwx, (t & 1u) != 0u);");
+    w_.line("  r = select(r, r.zwxy, (t & 2u) != 0u);");
+    w_.line("  let swapped = (r >> vec4<u32>(16u)) | (r << vec4<u32>(16u));");
+    w_.line("  return select(r, swapped, (t & 4u) != 0u);");
+    w_.line("}}");
   }
 
   void multiply_word(int word) {
     for (int i = 0; i < kernel_.rows; ++i) {
       for (int half = 0; half < 2; ++half) {
-        w_.line("    let x{0}_{1}_{2} = x[p.x_offset + {1}u * p.ldx + unit * 8u + {3}u];", word, i,
-                half, 2 * word + half);
+        w_.line("    let x{0}_{1}_{2} = x[p.x_offset + {1}u * p.ldx + unit * 8u + (at{0} ^ {2}u)];",
+                word, i, half);
       }
     }
     for (int r = 0; r < team_rows_; ++r) {
