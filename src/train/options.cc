@@ -66,6 +66,20 @@ void check_range(std::string_view name, double value, double low, double high) {
         fmt::format("expected a number from {} to {}", low, high));
 }
 
+/// Full fine-tuning has no adapter, so what shapes one must be as if it was not given.
+void check_no_adapter_options(const TrainOptions& o) {
+  const TrainOptions standard;
+  const auto check_same = [](const char* name, const auto& value, const auto& unset) {
+    check(value == unset, name, ValueText()(value), "full fine-tuning trains no adapter",
+          "leave it out, or use --method lora");
+  };
+  check_same("rank", o.rank, standard.rank);
+  check_same("alpha", o.alpha, standard.alpha);
+  check_same("dropout", o.dropout, standard.dropout);
+  check_same("targets", o.targets, standard.targets);
+  check_same("rslora", o.rslora, standard.rslora);
+}
+
 /// Every text goes into run.yaml and JSON files.
 void check_texts(const TrainOptions& options) {
   visit_options(options, [](const char* name, const auto& value, const char*, Affects) {
@@ -125,8 +139,7 @@ void validate(const TrainOptions& o) {
   } else {
     check(o.init_adapter.empty(), "init-adapter", o.init_adapter,
           "full fine-tuning trains no adapter", "merge the adapter first: wgrad merge");
-    check(o.dropout == 0.0, "dropout", fmt::format("{}", o.dropout),
-          "dropout acts on adapters, which full fine-tuning does not have", "leave it out");
+    check_no_adapter_options(o);
   }
   check_positive("batch-size", o.batch_size);
   check_positive("grad-accum", o.grad_accum);

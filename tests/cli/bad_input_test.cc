@@ -41,6 +41,15 @@ TEST(BadModel, MissingFolder) {
   expect_refusal(place, place.train({"--model", place.path("none")}), {place.path("none")});
 }
 
+TEST(BadModel, AFileThatIsNoModelByItsName) {
+  const Workplace place;
+  place.write("f.GGUF", "GGUF");
+  for (const char* file : {"model/config.json", "model/model.safetensors", "f.GGUF"}) {
+    expect_refusal(place, place.train({"--model", place.path(file)}),
+                   {place.path(file), "give the folder", "ends in .gguf"});
+  }
+}
+
 TEST(BadModel, MissingConfig) {
   const Workplace place;
   fs::remove(place.root() / "model/config.json");
@@ -249,6 +258,72 @@ TEST(BadData, LinesThatAreNoRows) {
     place.write("train.jsonl", good + line + good);
     expect_refusal(place, place.train(), words);
   }
+}
+
+TEST(BadData, EmptyStandardInput) {
+  const Workplace place;
+  const Outcome outcome = run_program(place.train({"--data", "-"}), {}, "\n");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("error: standard input: holds no rows"));
+  EXPECT_THAT(outcome.err, HasSubstr("piped"));
+}
+
+TEST(BadOptions, NumbersOutOfRangeAreNamedShortly) {
+  const Workplace place;
+  const std::string model = place.path("model"), data = place.path("train.jsonl");
+  const Arguments commands[] = {
+      {"generate", "--model", model, "--prompt", "w5", "--temperature", "-1"},
+      {"generate", "--model", model, "--prompt", "w5", "--max-tokens", "0"},
+      {"data", "--model", model, "--data", data, "--limit", "-1"},
+      {"info", "--model", model, "--rank", "0"},
+      place.train({"--seed", "-1"})};
+  for (const Arguments& command : commands) {
+    const Outcome outcome = run_program(command);
+    EXPECT_EQ(outcome.code, 2) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr(command[command.size() - 2]));
+    EXPECT_THAT(outcome.err, HasSubstr("is no number from "));
+    EXPECT_LT(outcome.err.size(), 150u) << outcome.err;
+  }
+}
+
+TEST(BadOptions, FullFineTuningTakesNoneOfAnAdapter) {
+  const Workplace place;
+  const std::pair<const char*, const char*> options[] = {
+      {"--rank", "4"}, {"--alpha", "8"}, {"--dropout", "0.1"}, {"--targets", "q_proj"}};
+  for (const auto& [name, value] : options) {
+    expect_refusal(place, place.train({"--method", "full", "--rank", "16", name, value}),
+                   {name, value, "trains no adapter"});
+  }
+}
+
+TEST(BadOptions, AKeyGivenTwiceInAFile) {
+  const Workplace place;
+  place.write("run.yaml", "steps: 1\nlr: 0.1\nsteps: 2\n");
+  expect_refusal(place, place.train({"--config", place.path("run.yaml")}),
+                 {"run.yaml:3", "\"steps\" is given twice"});
+}
+
+TEST(BadOptions, ASoftwareAdapterNamedAsAGpu) {
+  const Workplace place;
+  const auto devices = nlohmann::json::parse(run_program({"devices", "--json"}).out);
+  for (const auto& adapter : devices.at("adapters")) {
+    if (adapter.at("type") != "software") continue;
+    const std::string selector = "gpu:" + adapter.at("name").get<std::string>();
+    expect_refusal(place, place.train({"--device", selector}), {selector, "--device software"});
+    return;
+  }
+  GTEST_SKIP() << "this machine has no software adapter";
+}
+
+TEST(BadAdapter, WithPickledWeightsAlone) {
+  const Workplace place;
+  fs::copy(fs::path(WGRAD_TEST_DATA) / "models/llama3/adapter", place.root() / "adapter");
+  fs::rename(place.root() / "adapter/adapter_model.safetensors",
+             place.root() / "adapter/adapter_model.bin");
+  expect_refusal(place,
+                 {"eval", "--model", place.path("model"), "--data", place.path("train.jsonl"),
+                  "--device", "cpu", "--adapter", place.path("adapter")},
+                 {"adapter_model.bin", "adapter_model.safetensors", "save_pretrained"});
 }
 
 TEST(BadData, FilesWithoutRows) {

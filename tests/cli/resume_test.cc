@@ -218,10 +218,12 @@ TEST(Resume, NeverWritesIntoWhatTheRunReads) {
   const std::string model = place.path("model");
   const std::string other_name = place.path("model/../model/");
   for (const Arguments& more : {Arguments{}, Arguments{"--resume"}}) {
-    expect_refused(place, with(place.train({"--method", "full", "--out", model}), more),
+    expect_refused(place,
+                   with(place.train({"--method", "full", "--rank", "16", "--out", model}), more),
                    "--model of this run");
-    expect_refused(place, with(place.train({"--method", "full", "--out", other_name}), more),
-                   "--model of this run");
+    expect_refused(
+        place, with(place.train({"--method", "full", "--rank", "16", "--out", other_name}), more),
+        "--model of this run");
   }
   fs::copy(straight().root() / "out", place.root() / "adapter", fs::copy_options::recursive);
   expect_refused(

@@ -52,7 +52,11 @@ TEST_P(GoldenRun, FollowsPyTorch) {
   const TemporaryFolder folder;
   TrainOptions o = tiny_options(golden.at("model"), name, folder.path() / "out");
   visit_options(o, SetOption{golden.at("options")});
-  if (o.method != Method::kFull) o.init_adapter = (run_folder(name) / "adapter").string();
+  if (o.method == Method::kFull) {
+    train_fully(o);
+  } else {
+    o.init_adapter = (run_folder(name) / "adapter").string();
+  }
   o.device = device;
   o.dtype = Precision::kF32;
   o.steps = static_cast<int64_t>(golden.at("steps").size());

@@ -7,6 +7,7 @@ using namespace testing;
 
 TrainOptions varied(const TemporaryFolder& folder, Method method, Recompute recompute) {
   TrainOptions o = tiny_options("llama3", "lora_llama3", folder.path() / "out");
+  if (method == Method::kFull) train_fully(o);
   o.method = method;
   o.recompute = recompute;
   o.shuffle = true;

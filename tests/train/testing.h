@@ -95,6 +95,14 @@ inline TrainOptions toy_options(const TemporaryFolder& folder, const std::string
   return o;
 }
 
+/// Full fine-tuning takes no option of an adapter.
+inline void train_fully(TrainOptions& o) {
+  const TrainOptions standard;
+  o.method = Method::kFull;
+  o.rank = standard.rank;
+  o.alpha = standard.alpha;
+}
+
 template <class Call>
 Error error_of(Call&& call) {
   try {

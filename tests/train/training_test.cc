@@ -91,7 +91,7 @@ TEST(Training, AnAdapterWithZeroBChangesNothing) {
   o.lr = 0.0;
   TrainOptions whole = o;
   whole.out = (folder.path() / "full").string();
-  whole.method = Method::kFull;
+  train_fully(whole);
   EXPECT_EQ(losses(run(o)), losses(run(whole)));
 }
 
@@ -141,7 +141,7 @@ TEST(Training, WeightsOfAFrozenModelKeepTheirBytes) {
 TEST(Training, DecaySparesNormsAndBiases) {
   const TemporaryFolder folder;
   TrainOptions o = tiny_options("qwen2", "qlora_qwen2", folder.path() / "decay");
-  o.method = Method::kFull;
+  train_fully(o);
   o.schedule = Schedule::kConstant;
   o.warmup_steps = 0;
   o.steps = 1;
