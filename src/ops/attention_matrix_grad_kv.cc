@@ -26,17 +26,16 @@ AttentionMatrixShape shape_of(const GradKvLayout& l) {
 void write_grad_kv_load(WgslWriter& w, const Staging& staging) {
   staging.load(w, "q", "q", "0u", "qb", "last_query", "params.heads", "head");
   staging.load(w, "d", "grad_out", "0u", "qb", "last_query", "params.heads", "head");
-  w.line("    {{ let both = statistics[head * params.queries + min(qb + t % {}u, last_query)];",
-         kTile);
-  w.line("      statistic = select(both.y * factors[3].x * factors[2].x, both.x, t < {}u); }}",
-         kTile);
+  write_grad_kv_statistic(w, "head", "qb", kTile);
 }
 
 void write_grad_kv_store(WgslWriter& w, const GradKvLayout& l, const Staging& staging) {
   staging.store(w, "q", 0);
   staging.store(w, "d", l.grad_out);
-  w.line("    if (t < {}u) {{ sm[{}u + t / 4u][t % 4u] = bitcast<u32>(statistic); }}", 2 * kTile,
+  w.line("    if (t < {}u) {{", 2 * kTile);
+  w.line("      sm[{}u + t / 4u][t % 4u] = bitcast<u32>(statistic * statistic_factor);",
          l.statistics);
+  w.line("    }}");
 }
 
 void write_grad_kv_products(WgslWriter& w, const GradKvLayout& l) {
@@ -98,8 +97,8 @@ void write_grad_kv_sums(WgslWriter& w, const GradKvLayout& l) {
 }  // namespace
 
 void write_grad_kv_bindings(WgslWriter& w, const char* kept_type) {
-  const Names reads = {{"q", "vec4<u32>"}, {"kv", "vec4<u32>"},         {"grad_out", "vec4<u32>"},
-                       {"row_end", "u32"}, {"statistics", "vec2<f32>"}, {"factors", "vec2<f32>"}};
+  const Names reads = {{"q", "vec4<u32>"}, {"kv", "vec4<u32>"},   {"grad_out", "vec4<u32>"},
+                       {"row_end", "u32"}, {"statistics", "f32"}, {"factors", "vec2<f32>"}};
   if (kept_type == nullptr) {
     write_bindings(w, reads, {{"grad_k", "Cell"}, {"grad_v", "Cell"}});
     return;
@@ -108,7 +107,7 @@ void write_grad_kv_bindings(WgslWriter& w, const char* kept_type) {
   write_kept_tile(w);
 }
 
-void write_grad_kv_head(WgslWriter& w) {
+void write_grad_kv_head(WgslWriter& w, int64_t step_queries) {
   w.line("// One past the last query that sees the key.");
   w.line("fn last_query_of(key: u32) -> u32 {{");
   w.line("  let end = min(row_end[key] - params.origin, params.queries);");
@@ -135,12 +134,21 @@ void write_grad_kv_head(WgslWriter& w) {
   w.line("  let part = lane / 8u;");
   w.line("  let key = first + row;");
   w.line("  let end = select(0u, last_query_of(min(key, last_key)), is_own(key));");
-  w.line("  let whole = is_own(first) && is_own(first + {}u);", kGradKvKeys - 1);
-  w.line("  let unmasked_end = select(0u, last_query_of(min(first, last_key)), whole);");
   w.line("  let queries_end = max(last_query_of(min(first + {}u, last_key)), first);",
          kGradKvKeys - 1);
   w.line("  let tiles = (queries_end - first + {}u) / {}u;", kTile - 1, kTile);
+  w.line("  let statistic_part = t / {}u % 2u;  // 0: logsumexp, 1: delta", step_queries);
+  w.line("  let delta_factor = factors[3].x * factors[2].x;");
+  w.line("  let statistic_factor = select(1.0, delta_factor, statistic_part == 1u);");
+  w.line("  var statistic = 0.0;");
   write_grad_factors(w);
+}
+
+void write_grad_kv_statistic(WgslWriter& w, const char* head, const char* first,
+                             int64_t step_queries) {
+  w.line("    {{ let query = min({} + t % {}u, last_query);", first, step_queries);
+  w.line("      statistic = statistics[({} * params.queries + query) * 2u + statistic_part]; }}",
+         head);
 }
 
 void write_grad_kv_keys(WgslWriter& w, const Layout& l, int count, const char* first_row) {
@@ -210,7 +218,9 @@ std::string grad_kv_source(int64_t packed_dim, bool keep) {
   WgslWriter w;
   write_grad_kv_bindings(w, keep ? "vec4<u32>" : nullptr);
   write_common(w, l.total);
-  write_grad_kv_head(w);
+  write_grad_kv_head(w, kTile);
+  w.line("  let whole = is_own(first) && is_own(first + {}u);", kGradKvKeys - 1);
+  w.line("  let unmasked_end = select(0u, last_query_of(min(first, last_key)), whole);");
   w.line("  let steps = tiles * group_heads;");
   w.line("  let my_scores = {}u + row * {}u + part * 2u;", l.scores, kScoreRow);
   w.line("  let my_weights = {}u + row * {}u + part;", l.weights, kWeightRow);
@@ -220,7 +230,6 @@ std::string grad_kv_source(int64_t packed_dim, bool keep) {
     for (int64_t n = 0; n < l.half(); ++n) w.line("  var a{}_{} = {}();", s, n, kResult);
   }
   for (const char* name : {"q", "d"}) staging.declare(w, name);
-  w.line("  var statistic = 0.0;");
   w.line("  var head = kv_head * group_heads;");
   w.line("  var qb = first;");
   if (keep) {

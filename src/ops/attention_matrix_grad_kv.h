@@ -19,7 +19,12 @@ inline constexpr int64_t kGradKvKeys = 64, kGradKvSubgroups = 8;
 void write_grad_kv_bindings(WgslWriter& w, const char* kept_type);
 /// The entry point's head and the workgroup's place. A lane takes some queries, number `part`, of
 /// the key number `row`.
-void write_grad_kv_head(WgslWriter& w);
+void write_grad_kv_head(WgslWriter& w, int64_t step_queries);
+/// Loads the invocation's `statistic` of the queries from `first` on. It is multiplied by
+/// `statistic_factor` when it is stored, a step later: to compute with it at once would wait for
+/// the load.
+void write_grad_kv_statistic(WgslWriter& w, const char* head, const char* first,
+                             int64_t step_queries);
 /// f0_0..: k or v, by role, of `count` times 16 keys from `first_row` of the tile on.
 void write_grad_kv_keys(WgslWriter& w, const Layout& l, int count, const char* first_row);
 /// Stores the sums a0_0.. of 32 keys and half of the columns.

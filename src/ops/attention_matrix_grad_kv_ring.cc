@@ -33,7 +33,7 @@ void write_places(WgslWriter& w, const RingLayout& l) {
   w.line("  let tiles_end = first + tiles * {}u;", kTile);
   w.line("  let steps = tiles * {}u * group_heads;", kTile / l.kQueries);
   w.line("  let last_head = kv_head * group_heads + group_heads - 1u;");
-  w.line("  let delta_factor = factors[3].x * factors[2].x;");
+  w.line("  let seen_by = select(0u, end - key, is_own(key));  // so many queries from the key on");
   w.line("  // Half of the invocations load q, half grad_out, up to three steps ahead.");
   w.line("  let loads_q = t < 128u;");
   w.line("  let load_row = t % 128u / {}u;", l.units);
@@ -42,7 +42,6 @@ void write_places(WgslWriter& w, const RingLayout& l) {
   w.line("  var load_head = kv_head * group_heads;");
   w.line("  var load_first = first;");
   w.line("  var loaded = vec4<u32>();");
-  w.line("  var statistic = 0.0;");
 }
 
 /// Past the last step it loads what is not used.
@@ -50,9 +49,7 @@ void write_load(WgslWriter& w, const RingLayout& l) {
   w.line("    {{ let cell = min(load_first + load_row, last_query) * params.heads + load_head;");
   w.line("      let at = cell * {}u + load_unit;", l.units);
   w.line("      if (loads_q) {{ loaded = q[at]; }} else {{ loaded = grad_out[at]; }}");
-  w.line("      let query = min(load_first + t % {}u, last_query);", l.kQueries);
-  w.line("      let both = statistics[load_head * params.queries + query];");
-  w.line("      statistic = select(both.y * delta_factor, both.x, t < {}u);", l.kQueries);
+  write_grad_kv_statistic(w, "load_head", "load_first", l.kQueries);
   w.line("      load_first += {}u;", l.kQueries);
   w.line("      if (load_first >= tiles_end) {{");
   w.line("        load_first = first;");
@@ -62,8 +59,10 @@ void write_load(WgslWriter& w, const RingLayout& l) {
 
 void write_store(WgslWriter& w, const RingLayout& l, const char* slot) {
   w.line("    sm[{} + load_slot] = loaded;", slot);
-  w.line("    if (t < {}u) {{ sm[{} + {}u + t / 4u][t % 4u] = bitcast<u32>(statistic); }}",
-         2 * l.kQueries, slot, l.statistics);
+  w.line("    if (t < {}u) {{", 2 * l.kQueries);
+  w.line("      sm[{} + {}u + t / 4u][t % 4u] = bitcast<u32>(statistic * statistic_factor);", slot,
+         l.statistics);
+  w.line("    }}");
 }
 
 void write_product(WgslWriter& w, const RingLayout& l, const char* slot) {
@@ -76,12 +75,12 @@ void write_product(WgslWriter& w, const RingLayout& l, const char* slot) {
 }
 
 void write_weights(WgslWriter& w, const RingLayout& l, bool keep) {
-  w.line("    x0 = exp2(x0 * to_log2 - logsumexp);");
-  w.line("    if (tile_first < first + {}u || tile_first + {}u > unmasked_end) {{", kGradKvKeys,
-         l.kQueries);
-  w.line("      let my_query = tile_first + part * 4u;");
-  write_mask(w, "x", 1, "my_query", "vec4<f32>()", "key", "end");
-  w.line("    }}");
+  w.line(
+      "    // Masks without a branch, which would part the products from what runs beside them.");
+  w.line(
+      "    let after_key = vec4<u32>(tile_first + part * 4u - key) + vec4<u32>(0u, 1u, 2u, 3u);");
+  w.line("    x0 = exp2(fma(x0, vec4<f32>(to_log2), -logsumexp));");
+  w.line("    x0 = select(vec4<f32>(), x0, after_key < vec4<u32>(seen_by));");
   w.line("    let y = x0 * ((grad - delta) * 0x1p-16);");
   w.line("    sm[my_weights][my_half] = pack2x16float(x0.xy);");
   w.line("    sm[my_weights][my_half + 1u] = pack2x16float(x0.zw);");
@@ -113,7 +112,7 @@ void write_advance(WgslWriter& w, const RingLayout& l, bool keep) {
   w.line("    tile_first += {}u;", l.kQueries);
   w.line("    if (tile_first >= tiles_end) {{");
   w.line("      tile_first = first;");
-  if (keep) w.line("      keep_at += (kept_of_head() - tiles) * 512u;");
+  if (keep) w.line("      keep_at += keep_head;");
   w.line("    }}");
   w.line("    let free = slot0;");
   w.line("    slot0 = slot1;");
@@ -132,7 +131,7 @@ std::string grad_kv_ring_source(bool keep) {
   WgslWriter w;
   write_grad_kv_bindings(w, keep ? "vec2<u32>" : nullptr);
   write_common(w, l.total);
-  write_grad_kv_head(w);
+  write_grad_kv_head(w, RingLayout::kQueries);
   write_places(w, l);
   write_grad_kv_keys(w, l, 1, "owned + side * 16u");
   for (int s = 0; s < 2; ++s) {
@@ -150,6 +149,9 @@ std::string grad_kv_ring_source(bool keep) {
   if (keep) {
     w.line("  var keep_at = kept_tile(kv_head * group_heads, first / 64u, first / 32u) * 512u +");
     w.line("                (sg * 32u + part / 2u * 8u + lane % 8u) * 2u + part % 2u;");
+    w.line(
+        "  let keep_head = (kept_of_head() - tiles) * 512u;  // from a head's last tile to the "
+        "next");
   }
   w.line("  workgroupBarrier();");
   w.line("  var s = {}();", kResult);
