@@ -22,7 +22,7 @@ struct AttentionShape {
   float scale = 0.0f;       ///< usually 1 / sqrt(head_dim)
   int64_t longest_row = 0;  ///< tokens that no row exceeds, so that less is reserved; 0: not known
   /// Bytes that backward may take, where it runs on subgroup matrices, to keep gradients of scores:
-  /// some KV heads at a time; half of them as a rule. With less they are computed twice.
+  /// some KV heads at a time. With less than one takes they are computed twice.
   int64_t kept_scores_limit = int64_t{1152} << 20;
 };
 

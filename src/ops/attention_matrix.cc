@@ -22,11 +22,16 @@ constexpr AttentionMatrixKernel kKernels[] = {
 /// Storage buffers of kGradKvKeep.
 constexpr uint32_t kKeepBuffers = 9;
 
-int64_t tiles(AttentionMatrixKernel kernel, const AttentionShape& s, uint32_t tokens) {
+int64_t tiles(AttentionMatrixKernel kernel, const AttentionShape& s, int64_t tokens) {
   return ceil_div(tokens, attention_matrix_shape(kernel, attention_packed_dim(s.head_dim)).rows);
 }
 
-/// How backward keeps the gradients of the scores: as many KV heads at a time as the memory holds.
+/// Workgroups of one dispatch that keep a large device busy to its end: with half of them, the last
+/// ones of each part of the KV heads leave several percent of it idle.
+constexpr int64_t kBusyWorkgroups = 512;
+
+/// How backward keeps the gradients of the scores: as many KV heads at a time as the device needs,
+/// or as the memory holds.
 struct KeptScores {
   int64_t kv_heads = 0;  ///< 0: none fits, they are computed again
   int64_t per_keys = 0;  ///< tiles of queries that a tile of keys meets at most
@@ -45,9 +50,10 @@ KeptScores kept_scores(const Context& ctx, const AttentionShape& s, int64_t toke
   const uint64_t limit = std::min({static_cast<uint64_t>(s.kept_scores_limit),
                                    ctx.limits().max_binding_size, ctx.limits().max_buffer_size});
   if (static_cast<uint64_t>(each) > limit) return kept;
-  // Half of the limit fills a device as well; the parts are made equal.
-  const int64_t fits = std::clamp<int64_t>(static_cast<int64_t>(limit / 2) / each, 1, s.kv_heads);
-  kept.kv_heads = ceil_div(s.kv_heads, ceil_div(s.kv_heads, fits));
+  const int64_t wanted =
+      ceil_div(kBusyWorkgroups, tiles(AttentionMatrixKernel::kGradKvKeep, s, tokens));
+  const int64_t fits = std::min({static_cast<int64_t>(limit) / each, wanted, s.kv_heads});
+  kept.kv_heads = ceil_div(s.kv_heads, ceil_div(s.kv_heads, fits));  // parts of one size
   kept.bytes = kept.kv_heads * each;
   return kept;
 }
