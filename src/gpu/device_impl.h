@@ -16,7 +16,7 @@ namespace wgrad::gpu {
 
 /// Dispatches that are recorded before they are handed over by themselves: few after the host has
 /// waited, so that the device starts soon, then twice as many each time.
-inline constexpr uint32_t kFirstRecorded = 32, kMaxRecorded = 128;
+inline constexpr uint32_t kFirstRecorded = 32, kMaxRecorded = 256;
 /// The room of one dispatch in the uniform buffer: WebGPU's alignment of dynamic offsets.
 inline constexpr uint32_t kParameterStride = 256;
 
