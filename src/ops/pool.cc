@@ -33,10 +33,11 @@ std::shared_ptr<Storage> Context::Pool::take(int64_t bytes, std::string_view lab
     idle.erase(found);
   } else {
     check_limit(bytes, label);
-    // A quarter beside what is in use at most, so that a step whose sizes do not fit each other's
-    // blocks does not make and drop them every time.
+    // On a device a quarter beside what is in use at most, so that a step whose sizes do not fit
+    // each other's blocks does not make and drop them every time; the host makes them quickly.
     const int64_t most = std::max(most_live_bytes, live_bytes + bytes);
-    const int64_t above = live_bytes + idle_bytes + bytes - most - most / 4;
+    const int64_t spare = owner.modelled() == DeviceKind::kCpu ? 0 : most / 4;
+    const int64_t above = live_bytes + idle_bytes + bytes - most - spare;
     if (above > 0) release_idle(above);
     Block block = make(bytes, label);
     storage->bytes = bytes;

@@ -12,9 +12,10 @@
 namespace wgrad {
 
 /// Memory of one context. Blocks come back when their last tensor goes and are handed out again to
-/// requests of about their size. The pool holds a quarter more than was ever in use at most: beyond
-/// that it gives idle blocks back to the system first. The rule depends only on the sequence of
-/// requests, so a plan that runs the same sequence finds the same peak.
+/// requests of about their size. On a device the pool holds a quarter more than was ever in use at
+/// most, on the CPU no more than that: beyond it, it gives idle blocks back to the system first.
+/// The rule depends only on the sequence of requests, so a plan that runs the same sequence finds
+/// the same peak.
 struct Context::Pool {
   explicit Pool(Context& owner) : owner(owner) {}
   ~Pool() { trim(); }
