@@ -67,16 +67,6 @@ void check(std::string_view function, const LinearCall& c) {
   }
 }
 
-cpu::Nf4View nf4_view(const Weight& w) {
-  cpu::Nf4View v;
-  v.packed = w.data.data<uint8_t>();
-  v.absmax_codes = w.absmax_codes.data<uint8_t>();
-  v.dynamic_map = w.absmax_scales.data<float>();
-  v.nested_absmax = v.dynamic_map + 256;
-  v.offset = w.absmax_offset;
-  return v;
-}
-
 void run_cpu(const LinearCall& c) {
   const auto op = c.op == MatmulOp::kNT ? cpu::MatmulOp::kNT : cpu::MatmulOp::kNN;
   float* y = c.y.data<float>();

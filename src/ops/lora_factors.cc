@@ -16,8 +16,6 @@ constexpr int64_t kQuadsOfWorkgroup = 1024;
 /// Each pair's powers begin at a multiple of 256 bytes: they are a binding.
 constexpr int64_t kPowersStride = 64;
 
-int64_t padded_rank(int64_t rank) { return ceil_div(rank, 16) * 16; }
-
 gpu::KernelSpec kernel(std::string_view entry_point) {
   return {"lora_pack_factors", entry_point, std::string(gpu::kernel_source("lib_powers")), {}, {}};
 }
@@ -99,7 +97,7 @@ LoraFactorPack::LoraFactorPack(Context& ctx, std::span<const std::pair<Tensor, T
     LoraHalves& to = halves_[static_cast<size_t>(i)];
     to.rank = a.dim(0), to.in_features = a.dim(1), to.out_features = b.dim(0);
     to.powers = powers_.flat(i * kPowersStride, 4);
-    const int64_t rank = padded_rank(to.rank), power_at = i * kPowersStride / 2;
+    const int64_t rank = lora_padded_rank(to.rank), power_at = i * kPowersStride / 2;
     builder.add({a, &to.a, rank, f16_padded(to.in_features), power_at});
     builder.add({b, &to.b, f16_padded(to.out_features), rank, power_at + 1});
   }

@@ -10,6 +10,9 @@
 
 namespace wgrad::ops {
 
+/// Ranks are padded to whole blocks of subgroup matrices.
+constexpr int64_t lora_padded_rank(int64_t rank) { return (rank + 15) / 16 * 16; }
+
 /// Both factors of a low-rank adapter in f16, each times the power of two that brings its largest
 /// magnitude into [2^14, 2^15).
 struct LoraHalves {

@@ -15,14 +15,12 @@ constexpr int64_t kLargestRank = 64;
 /// Workgroups that keep a large device busy.
 constexpr int64_t kWorkgroups = 256;
 
-int64_t padded_rank(int64_t rank) { return ceil_div(rank, 16) * 16; }
-
 LowRankTerm project(Context& ctx, LinearInput& wide, const LoraHalves& halves, bool forward,
                     float alpha, float next_alpha, const Tensor& small) {
   const int64_t tokens = wide.tokens();
   expect_tensor("lora_project", "small", small, DType::kF32, {tokens, halves.rank});
   LowRankTerm term;
-  term.padded_rank = padded_rank(halves.rank);
+  term.padded_rank = lora_padded_rank(halves.rank);
   term.rows = f16_padded(tokens);
   term.columns = f16_padded(forward ? halves.out_features : halves.in_features);
   term.factor = forward ? halves.b : halves.a;
@@ -52,10 +50,10 @@ struct Parts {
   Parts(Context& ctx, int64_t tokens, int64_t columns, int64_t rank) : width(f16_padded(columns)) {
     const int64_t column_groups = ceil_div(width, kLoraMatrixColumns);
     const int64_t wanted = ceil_div(kWorkgroups, column_groups);
-    rows = std::min(lora_most_part_rows(padded_rank(rank)),
+    rows = std::min(lora_most_part_rows(lora_padded_rank(rank)),
                     ceil_div(ceil_div(tokens, wanted), kLoraPanel) * kLoraPanel);
     count = ceil_div(tokens, rows);
-    size = padded_rank(rank) * width;
+    size = lora_padded_rank(rank) * width;
     workgroups = count * column_groups;
     sums = ctx.allocate({count * size}, DType::kF32, "scratch/lora_parts");
     powers = ctx.allocate({count}, DType::kF32, "scratch/lora_parts");
@@ -72,7 +70,7 @@ struct Parts {
     p.parts = static_cast<uint32_t>(count);
     launch(ctx,
            lora_matrix_kernel({.step = LoraMatrixStep::kGradient,
-                               .padded_rank = padded_rank(small.dim(1)),
+                               .padded_rank = lora_padded_rank(small.dim(1)),
                                .factor_rows_are_wide = rows_are_wide}),
            {in(operand.blocks), in(operand.scales), in(small), out(sums), out(powers)}, p,
            groups(workgroups));
@@ -121,7 +119,7 @@ void lora_add_gradients(Context& ctx, LinearInput& grad_y, const Tensor& xa, flo
     uint32_t unused[2];
   } p{};
   p.rank_quads = static_cast<uint32_t>(rank / 4);
-  p.padded_rank_quads = static_cast<uint32_t>(padded_rank(rank) / 4);
+  p.padded_rank_quads = static_cast<uint32_t>(lora_padded_rank(rank) / 4);
   p.out = static_cast<uint32_t>(out_features);
   p.in_quads = static_cast<uint32_t>(in_features / 4);
   p.padded_in_quads = static_cast<uint32_t>(of_a.width / 4);

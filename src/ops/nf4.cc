@@ -44,16 +44,6 @@ gpu::KernelSpec nf4_spec(std::string_view entry_point) {
   return spec;
 }
 
-cpu::Nf4View view(const Weight& w) {
-  cpu::Nf4View v;
-  v.packed = w.data.data<uint8_t>();
-  v.absmax_codes = w.absmax_codes.data<uint8_t>();
-  v.dynamic_map = w.absmax_scales.data<float>();
-  v.nested_absmax = v.dynamic_map + 256;
-  v.offset = w.absmax_offset;
-  return v;
-}
-
 /// Words of eight codes.
 int64_t nf4_words(int64_t n) { return ceil_div(n, 8); }
 
@@ -64,6 +54,16 @@ float f16_divisor(float largest) {
 }
 
 }  // namespace
+
+cpu::Nf4View nf4_view(const Weight& w) {
+  cpu::Nf4View v;
+  v.packed = w.data.data<uint8_t>();
+  v.absmax_codes = w.absmax_codes.data<uint8_t>();
+  v.dynamic_map = w.absmax_scales.data<float>();
+  v.nested_absmax = v.dynamic_map + 256;
+  v.offset = w.absmax_offset;
+  return v;
+}
 
 void nf4_quantise(Context& ctx, const Tensor& x, const Tensor& packed, const Tensor& absmax) {
   expect_elements("nf4_quantise", "absmax", absmax, DType::kF32, cpu::nf4_blocks(x.size()));
@@ -167,7 +167,7 @@ void nf4_dequantise_rows(Context& ctx, const Weight& weight, int64_t row_begin,
                          const Tensor& out_rows) {
   const int64_t count = out_rows.size(), first = row_begin * weight.in_features;
   if (ctx.kind() == DeviceKind::kCpu) {
-    cpu::dequantise_nf4(view(weight), first, count, out_rows.data<float>());
+    cpu::dequantise_nf4(nf4_view(weight), first, count, out_rows.data<float>());
     return;
   }
   if (ctx.modelled() == DeviceKind::kCpu) return;

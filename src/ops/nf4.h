@@ -1,5 +1,6 @@
 #pragma once
 
+#include "cpu/nf4.h"
 #include "ops/context.h"
 #include "ops/linear.h"
 #include "ops/tensor.h"
@@ -10,6 +11,9 @@ namespace wgrad::ops {
 /// [ceil(n / 64)]. A part of a weight is whole blocks of 64 unless it is the last. Equal to
 /// cpu::quantise_nf4 where absmax is zero or within 2^-126 and 2^126.
 void nf4_quantise(Context& ctx, const Tensor& x, const Tensor& packed, const Tensor& absmax);
+
+/// A kNF4 weight of a CPU context, for the functions of cpu/nf4.h.
+cpu::Nf4View nf4_view(const Weight& weight);
 
 /// Quantises rows as they come: NF4 codes packed as bitsandbytes does, absmax double-quantised.
 Weight load_nf4_weight(Context& ctx, std::string name, int64_t out_features, int64_t in_features,

@@ -6,6 +6,7 @@
 #include "ops/embedding.h"
 #include "ops/f16_blocks.h"
 #include "ops/verify_families.h"
+#include "ops/verify_product.h"
 
 namespace wgrad::ops {
 namespace {
@@ -29,13 +30,6 @@ std::vector<uint32_t> ids_of(EmbeddingCase c) {
 uint16_t half_bits(size_t i) {
   const uint32_t mixed = static_cast<uint32_t>(i) * 2654435761u >> 13;
   return static_cast<uint16_t>((mixed & 0x8000u) | (mixed % 0x7c00u));
-}
-
-double half_value(uint16_t bits) {
-  const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
-  const double magnitude =
-      exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
-  return (bits & 0x8000) != 0 ? -magnitude : magnitude;
 }
 
 constexpr float kScale = 0.0625f;

@@ -210,14 +210,10 @@ std::vector<float> scaled(const std::vector<float>& values, int64_t columns, flo
   return out;
 }
 
-/// The values of f16 words that are zero or normal numbers.
 std::vector<float> read_halves(Context& ctx, const Tensor& halves) {
   std::vector<float> out;
   for (const uint16_t word : ctx.read<uint16_t>(halves)) {
-    const int exponent = word >> 10 & 31, mantissa = word & 1023;
-    const float size =
-        exponent == 0 ? 0.0f : std::ldexp(static_cast<float>(1024 + mantissa), exponent - 25);
-    out.push_back(word >= 0x8000 ? -size : size);
+    out.push_back(static_cast<float>(half_value(word)));
   }
   return out;
 }
