@@ -25,7 +25,7 @@ struct Options {
 /// Parameters of a LoRA adapter on all linear layers.
 int64_t lora_parameters(const model::ModelConfig& c, int64_t rank) {
   int64_t a_layer = 0;
-  for (model::Projection p : model::kProjections) {
+  for (model::Projection p : c.projections()) {
     a_layer += rank * (c.in_features(p) + c.out_features(p));
   }
   return a_layer * c.layers;

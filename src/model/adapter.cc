@@ -49,7 +49,7 @@ void check_settings(const LoraConfig& lora) {
 
 /// A larger rank than a layer's smaller side adds nothing that this layer can learn.
 void check_rank(const ModelConfig& config, const LoraConfig& lora) {
-  for (const Projection p : match_targets(lora.targets)) {
+  for (const Projection p : match_targets(lora.targets, config.projections())) {
     const int64_t most = std::min(config.in_features(p), config.out_features(p));
     if (lora.rank <= most) continue;
     throw input_error(
@@ -67,31 +67,33 @@ float LoraConfig::scale() const {
   return static_cast<float>(alpha / (rslora ? std::sqrt(r) : r));
 }
 
-std::vector<Projection> match_targets(const std::vector<std::string>& targets) {
+std::vector<Projection> match_targets(const std::vector<std::string>& targets,
+                                      std::span<const Projection> layers) {
   if (targets.empty()) throw input_error("targets", "no names", "all-linear or module names");
-  std::vector<Projection> found;
+  const auto names = [](const std::string& target, Projection p) {
+    return target == "all-linear" || matches(projection_name(p), target);
+  };
   for (const std::string& target : targets) {
-    bool any = false;
-    for (const Projection p : kProjections) {
-      if (target != "all-linear" && !matches(projection_name(p), target)) continue;
-      any = true;
-      if (std::find(found.begin(), found.end(), p) == found.end()) found.push_back(p);
-    }
-    if (any) continue;
-    std::vector<std::string_view> names;
-    for (const Projection p : kProjections) {
-      names.push_back(projection_name(p).substr(projection_name(p).find('.') + 1));
+    const auto named = [&](Projection p) { return names(target, p); };
+    if (std::any_of(layers.begin(), layers.end(), named)) continue;
+    std::vector<std::string_view> known;
+    for (const Projection p : layers) {
+      known.push_back(projection_name(p).substr(projection_name(p).find('.') + 1));
     }
     throw input_error("targets", fmt::format("\"{}\" matches no layer", target),
-                      fmt::format("all-linear, or names out of {}", fmt::join(names, ", ")));
+                      fmt::format("all-linear, or names out of {}", fmt::join(known, ", ")));
   }
-  std::sort(found.begin(), found.end());
+  std::vector<Projection> found;
+  std::copy_if(layers.begin(), layers.end(), std::back_inserter(found), [&](Projection p) {
+    return std::any_of(targets.begin(), targets.end(),
+                       [&](const std::string& target) { return names(target, p); });
+  });
   return found;
 }
 
 std::vector<Parameters::Spec> Adapter::matrices(const ModelConfig& config, const LoraConfig& lora) {
   check_settings(lora);
-  const std::vector<Projection> adapted = match_targets(lora.targets);
+  const std::vector<Projection> adapted = match_targets(lora.targets, config.projections());
   std::vector<Parameters::Spec> specs;
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     for (const Projection p : adapted) {
@@ -106,10 +108,28 @@ std::vector<Parameters::Spec> Adapter::matrices(const ModelConfig& config, const
 Adapter::Adapter(Context& ctx, const ModelConfig& config, LoraConfig lora)
     : lora_(std::move(lora)),
       layers_(config.layers),
+      adapted_(match_targets(lora_.targets, config.projections())),
       parameters_(ctx, matrices(config, lora_), "adapter") {
   slot_.fill(-1);
-  for (const Projection p : match_targets(lora_.targets)) {
-    slot_[static_cast<size_t>(p)] = adapted_++;
+  int slot = 0;
+  for (const Projection p : adapted_) slot_[static_cast<size_t>(p)] = slot++;
+  for (const Projection stored : adapted_) {
+    if (parts_of(stored).size() > 1) split(ctx, config, stored);
+  }
+}
+
+void Adapter::split(const Context& ctx, const ModelConfig& config, Projection stored) {
+  for (int64_t layer = 0; layer < layers_; ++layer) {
+    const LoraPair whole = pair(layer, stored);
+    int64_t row = 0;
+    for (const Projection p : parts_of(stored)) {
+      const int64_t end = row + config.out_features(p);
+      check_binding(ctx, row * lora_.rank, projection_name(p));
+      std::vector<Part>& parts = parts_[static_cast<size_t>(p)];
+      parts.push_back(
+          {*whole.a, {whole.b->name, whole.b->value.rows(row, end), whole.b->grad.rows(row, end)}});
+      row = end;
+    }
   }
 }
 
@@ -118,12 +138,11 @@ Adapter Adapter::create(Context& ctx, const ModelConfig& config, const LoraConfi
   check_rank(config, lora);
   Adapter adapter(ctx, config, lora);
   for (int64_t layer = 0; layer < config.layers; ++layer) {
-    for (const Projection p : kProjections) {
+    for (const Projection p : adapter.adapted_) {
       const LoraPair pair = adapter.pair(layer, p);
-      if (!pair) continue;
       // PEFT's kaiming_uniform_(a = sqrt(5)): the bound is 1 / sqrt(inputs).
       const double bound = 1.0 / std::sqrt(static_cast<double>(config.in_features(p)));
-      const auto stream = static_cast<uint64_t>(layer) * 8 + static_cast<uint64_t>(p);
+      const auto stream = static_cast<uint64_t>(layer) * 8 + static_cast<uint64_t>(parts_of(p)[0]);
       const Tensor& a = pair.a->value;
       ctx.upload<float>(a, uniform_matrix(a.size(), bound, seed, stream));
     }
@@ -132,14 +151,20 @@ Adapter Adapter::create(Context& ctx, const ModelConfig& config, const LoraConfi
 }
 
 LoraPair Adapter::pair(int64_t layer, Projection projection) const {
+  const std::vector<Part>& parts = parts_[static_cast<size_t>(projection)];
+  if (!parts.empty()) {
+    const Part& part = parts[static_cast<size_t>(layer)];
+    return {&part.a, &part.b};
+  }
   const int slot = slot_[static_cast<size_t>(projection)];
   if (slot < 0) return {};
-  const auto first = static_cast<size_t>(2 * (layer * adapted_ + slot));
+  const auto first = 2 * (static_cast<size_t>(layer) * adapted_.size() + static_cast<size_t>(slot));
   return {&parameters_[first], &parameters_[first + 1]};
 }
 
 bool Adapter::adapts(Projection projection) const {
-  return slot_[static_cast<size_t>(projection)] >= 0;
+  const auto i = static_cast<size_t>(projection);
+  return slot_[i] >= 0 || !parts_[i].empty();
 }
 
 }  // namespace wgrad::model

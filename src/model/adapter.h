@@ -2,6 +2,7 @@
 
 #include <array>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,7 +55,8 @@ class Adapter {
   const LoraConfig& lora() const { return lora_; }
   float scale() const { return lora_.scale(); }
   const Parameters& parameters() const { return parameters_; }
-  /// Empty where the projection is not adapted.
+  /// Empty where the projection is not adapted. A product that is stored with others has their A
+  /// and its rows of their B.
   LoraPair pair(int64_t layer, Projection projection) const;
   bool adapts(Projection projection) const;
 
@@ -63,16 +65,24 @@ class Adapter {
   Adapter(Context& ctx, const ModelConfig& config, LoraConfig lora);
   static std::vector<Parameters::Spec> matrices(const ModelConfig& config, const LoraConfig& lora);
 
+  struct Part {
+    Parameter a, b;
+  };
+  /// Makes the pairs of the products in a stored layer.
+  void split(const Context& ctx, const ModelConfig& config, Projection stored);
+
   LoraConfig lora_;
   int64_t layers_ = 0;
-  /// Of each projection: its pair is number layer * adapted_ + slot; -1 where it is not adapted.
-  std::array<int, kProjectionCount> slot_{};
-  int adapted_ = 0;  ///< projections a layer
+  std::vector<Projection> adapted_;  ///< layers of a block, as stored
   Parameters parameters_;
+  /// Of each layer: its pair is number block * adapted_.size() + slot; -1 where it is not adapted.
+  std::array<int, kProjectionCount> slot_{};
+  std::array<std::vector<Part>, kProjectionCount> parts_;  ///< of each block
 };
 
-/// The projections that the targets name; an input error for a target that matches none.
-std::vector<Projection> match_targets(const std::vector<std::string>& targets);
+/// Those of `layers` that the targets name; an input error for a target that matches none.
+std::vector<Projection> match_targets(const std::vector<std::string>& targets,
+                                      std::span<const Projection> layers);
 
 /// Reads adapter_config.json of a PEFT folder.
 LoraConfig read_lora_config(const std::filesystem::path& folder);

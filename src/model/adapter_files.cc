@@ -87,9 +87,10 @@ void check_unsupported(ConfigReader& reader) {
                  "peft_version", "qalora_group_size", "ensure_weight_tying"});
 }
 
-json config_json(const LoraConfig& lora, const std::string& base_model_name) {
+json config_json(const LoraConfig& lora, std::span<const Projection> adapted,
+                 const std::string& base_model_name) {
   json targets = json::array();
-  for (const Projection p : match_targets(lora.targets)) {
+  for (const Projection p : adapted) {
     const std::string_view name = projection_name(p);
     targets.push_back(name.substr(name.find('.') + 1));
   }
@@ -229,7 +230,7 @@ void Adapter::save(Context& ctx, const std::filesystem::path& folder,
   }
   io::write_safetensors(folder / kWeightsFile, std::move(tensors), {{"format", "pt"}});
   io::write_file_atomically(folder / kConfigFile,
-                            config_json(lora_, base_model_name).dump(2) + "\n");
+                            config_json(lora_, adapted_, base_model_name).dump(2) + "\n");
 }
 
 }  // namespace wgrad::model

@@ -47,7 +47,7 @@ AdaptedLinear Block::linear(const BlockPass& pass, Projection projection) const 
   if (adapter_ == nullptr) return out;
   out.lora = adapter_->pair(index_, projection);
   if (out.lora && !pass.halves.empty()) {
-    out.halves = &pass.halves[static_cast<size_t>(index_) * kProjectionCount +
+    out.halves = &pass.halves[static_cast<size_t>(index_) * kProducts.size() +
                               static_cast<size_t>(projection)];
   }
   out.scale = adapter_->scale();

@@ -32,7 +32,7 @@ struct BlockActivations {
   Tensor middle_inv_rms;
   Tensor gate, up;                            ///< [T, intermediate]
   ops::GatedHalves gated;                     ///< or these
-  std::array<Tensor, kProjectionCount> lora;  ///< x A^T of each adapted projection
+  std::array<Tensor, kProducts.size()> lora;  ///< x A^T of each adapted projection
 };
 
 /// One pass over one micro-batch.
@@ -42,7 +42,7 @@ struct BlockPass {
   bool training = false;
   uint64_t dropout_seed = 0;
   uint32_t step = 0, micro_batch = 0;
-  /// The adapter's factors in f16: number layer * kProjectionCount + projection; or none.
+  /// The adapter's factors in f16: number layer * kProducts.size() + product; or none.
   std::span<const ops::LoraHalves> halves = {};
 };
 

@@ -176,13 +176,40 @@ void check_neutral_fields(ConfigReader& reader) {
 
 std::string_view projection_name(Projection projection) {
   static constexpr std::string_view kNames[kProjectionCount] = {
-      "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
-      "mlp.gate_proj",    "mlp.up_proj",      "mlp.down_proj"};
+      "self_attn.q_proj", "self_attn.k_proj",   "self_attn.v_proj",
+      "self_attn.o_proj", "mlp.gate_proj",      "mlp.up_proj",
+      "mlp.down_proj",    "self_attn.qkv_proj", "mlp.gate_up_proj"};
   return kNames[static_cast<size_t>(projection)];
+}
+
+std::span<const Projection> parts_of(Projection stored) {
+  const auto from = [](Projection first, size_t count) {
+    return std::span(kProducts).subspan(static_cast<size_t>(first), count);
+  };
+  if (stored == Projection::kQkv) return from(Projection::kQ, 3);
+  if (stored == Projection::kGateUp) return from(Projection::kGate, 2);
+  return from(stored, 1);
 }
 
 std::string module_name(int64_t layer, Projection projection) {
   return fmt::format("model.layers.{}.{}", layer, projection_name(projection));
+}
+
+std::vector<Projection> ModelConfig::projections() const {
+  std::vector<Projection> stored;
+  for (const Projection p : kProducts) {
+    if (stored.empty() || stored.back() != stored_in(p)) stored.push_back(stored_in(p));
+  }
+  return stored;
+}
+
+Projection ModelConfig::stored_in(Projection part) const {
+  const bool attention = part == Projection::kQ || part == Projection::kK || part == Projection::kV;
+  if (fused_qkv && attention) return Projection::kQkv;
+  if (fused_gate_up && (part == Projection::kGate || part == Projection::kUp)) {
+    return Projection::kGateUp;
+  }
+  return part;
 }
 
 int64_t ModelConfig::out_features(Projection projection) const {
@@ -198,6 +225,10 @@ int64_t ModelConfig::out_features(Projection projection) const {
     case Projection::kO:
     case Projection::kDown:
       return hidden_size;
+    case Projection::kQkv:
+      return query_size() + 2 * key_size();
+    case Projection::kGateUp:
+      return 2 * intermediate_size;
   }
   return 0;
 }
@@ -218,6 +249,7 @@ bool ModelConfig::has_bias(Projection projection) const {
     case Projection::kQ:
     case Projection::kK:
     case Projection::kV:
+    case Projection::kQkv:
       return qkv_bias;
     case Projection::kO:
       return output_bias;
@@ -228,7 +260,7 @@ bool ModelConfig::has_bias(Projection projection) const {
 
 int64_t ModelConfig::parameters() const {
   int64_t block = 2 * hidden_size + (qk_norm ? 2 * head_dim : 0);
-  for (const Projection p : kProjections) {
+  for (const Projection p : projections()) {
     block += out_features(p) * in_features(p) + (has_bias(p) ? out_features(p) : 0);
   }
   const int64_t table = vocab_size * hidden_size;

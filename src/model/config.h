@@ -4,21 +4,26 @@
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace wgrad::model {
 
-/// The matrix products of a block, in the order of the forward pass.
-enum class Projection : uint8_t { kQ, kK, kV, kO, kGate, kUp, kDown };
-inline constexpr int kProjectionCount = 7;
-inline constexpr std::array<Projection, kProjectionCount> kProjections = {
-    Projection::kQ,    Projection::kK,  Projection::kV,   Projection::kO,
-    Projection::kGate, Projection::kUp, Projection::kDown};
+/// The linear layers of a block: its matrix products in the order of the forward pass, then the
+/// layers in which some checkpoints store several of them, one below the other.
+enum class Projection : uint8_t { kQ, kK, kV, kO, kGate, kUp, kDown, kQkv, kGateUp };
+inline constexpr int kProjectionCount = 9;
+inline constexpr std::array kProducts = {Projection::kQ,   Projection::kK,    Projection::kV,
+                                         Projection::kO,   Projection::kGate, Projection::kUp,
+                                         Projection::kDown};
 
 /// "self_attn.q_proj": the name within a block, as Hugging Face checkpoints have it.
 std::string_view projection_name(Projection projection);
+/// The products whose rows a stored layer holds, from the top: q, k and v for kQkv, gate and up for
+/// kGateUp, else the layer itself.
+std::span<const Projection> parts_of(Projection stored);
 
 enum class RopeScaling : uint8_t {
   kNone,
@@ -46,12 +51,17 @@ struct ModelConfig {
   float rms_norm_eps = 1e-6f;
   RopeConfig rope;
   bool qkv_bias = false, output_bias = false, mlp_bias = false;
+  bool fused_qkv = false, fused_gate_up = false;  ///< stored as kQkv, kGateUp
   bool qk_norm = false;           ///< RMSNorm over each head of q and k, before the rotation
   bool tied_embeddings = false;   ///< the output layer is the embedding table
   std::vector<int64_t> windows;   ///< a layer: how many keys a query sees; 0 is all
   std::vector<uint32_t> eos_ids;  ///< as the config (and generation_config.json) name them
   std::string json;               ///< the config.json that this was read from
 
+  /// The linear layers of a block as the checkpoint stores them.
+  std::vector<Projection> projections() const;
+  /// The stored layer that holds a product.
+  Projection stored_in(Projection part) const;
   int64_t query_size() const { return heads * head_dim; }
   int64_t key_size() const { return kv_heads * head_dim; }
   int64_t out_features(Projection projection) const;

@@ -58,7 +58,7 @@ std::span<const ops::LoraHalves> Decoder::pack_adapter() {
   if (!factors_) {
     std::vector<std::pair<Tensor, Tensor>> pairs;
     for (int64_t layer = 0; layer < layers(); ++layer) {
-      for (const Projection p : kProjections) {
+      for (const Projection p : kProducts) {
         const LoraPair pair = adapter_->pair(layer, p);
         pairs.push_back(pair ? std::pair(pair.a->value, pair.b->value)
                              : std::pair<Tensor, Tensor>());

@@ -18,7 +18,7 @@ class AddAdapter : public CheckpointEdits {
   AddAdapter(Context& ctx, const ModelConfig& config, const Adapter& adapter)
       : ctx_(ctx), scale_(adapter.scale()) {
     for (int64_t layer = 0; layer < config.layers; ++layer) {
-      for (const Projection p : kProjections) {
+      for (const Projection p : config.projections()) {
         const LoraPair pair = adapter.pair(layer, p);
         if (pair) pairs_[module_name(layer, p) + ".weight"] = pair;
       }

@@ -79,11 +79,36 @@ class Loader {
       norm(prefix + "self_attn.q_norm", layer.q_norm);
       norm(prefix + "self_attn.k_norm", layer.k_norm);
     }
-    for (const Projection p : kProjections) {
-      Linear& linear = layer[p];
+    for (const Projection p : config().projections()) {
+      Linear linear;
       const std::string name = module_name(index, p);
       matrix(name, options_.precision, linear.weight, linear.grad_weight);
       if (config().has_bias(p)) vector(name + ".bias", linear.bias, linear.grad_bias);
+      split(linear, p, layer);
+    }
+  }
+
+  /// Gives each product that the stored layer holds its rows.
+  void split(const Linear& stored, Projection projection, Layer& layer) {
+    const std::span<const Projection> parts = parts_of(projection);
+    if (parts.size() == 1) {
+      layer[projection] = stored;
+      return;
+    }
+    int64_t row = 0;
+    for (const Projection p : parts) {
+      const int64_t end = row + config().out_features(p);
+      const auto rows = [&](const Tensor& of) { return of ? of.rows(row, end) : Tensor(); };
+      Linear& linear = layer[p];
+      linear.weight = ops::weight_rows(ctx_, stored.weight, row, end);
+      linear.bias = rows(stored.bias);
+      linear.grad_weight = rows(stored.grad_weight);
+      linear.grad_bias = rows(stored.grad_bias);
+      if (linear.bias) check_binding(ctx_, row, stored.weight.name + ".bias");
+      if (linear.grad_weight) {
+        check_binding(ctx_, row * config().in_features(p), stored.weight.name);
+      }
+      row = end;
     }
   }
 
@@ -169,7 +194,7 @@ std::vector<Parameters::Spec> checkpoint_tensors(const ModelConfig& config) {
   add("model.embed_tokens.weight", {config.vocab_size, config.hidden_size});
   for (int64_t i = 0; i < config.layers; ++i) {
     const std::string prefix = fmt::format("model.layers.{}.", i);
-    for (const Projection p : kProjections) {
+    for (const Projection p : config.projections()) {
       const std::string name = module_name(i, p);
       add(name + ".weight", {config.out_features(p), config.in_features(p)});
       if (config.has_bias(p)) add(name + ".bias", {config.out_features(p)});

@@ -26,7 +26,7 @@ struct Norm {
 };
 
 struct Layer {
-  std::array<Linear, kProjectionCount> linears;
+  std::array<Linear, kProducts.size()> linears;  ///< the products
   Norm input_norm, post_attention_norm;
   Norm q_norm, k_norm;  ///< empty without ModelConfig::qk_norm
 

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "ops/elementwise.h"
+#include "wgrad/error.h"
 
 namespace wgrad::model {
 namespace {
@@ -61,6 +62,13 @@ Parameters::Parameters(Context& ctx, const std::vector<Spec>& specs, std::string
                            group.values.flat(places[i].begin, count).reshape(specs[i].shape),
                            group.grads.flat(places[i].begin, count).reshape(specs[i].shape)});
   }
+}
+
+void check_binding(const Context& ctx, int64_t first_element, std::string_view name) {
+  if (ctx.modelled() == DeviceKind::kCpu || first_element % kAlignment == 0) return;
+  throw input_error(name,
+                    fmt::format("begins {} numbers into the layer that holds it", first_element),
+                    fmt::format("a multiple of {} on a GPU", kAlignment), "use --device cpu");
 }
 
 const Parameter* Parameters::find(std::string_view name) const {

@@ -53,4 +53,7 @@ class Parameters {
   std::vector<Parameter> parameters_;
 };
 
+/// An input error where a view that begins at this f32 element cannot be a binding of the device.
+void check_binding(const Context& ctx, int64_t first_element, std::string_view name);
+
 }  // namespace wgrad::model

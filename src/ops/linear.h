@@ -49,6 +49,9 @@ Weight load_weight(Context& ctx, std::string name, int64_t out_features, int64_t
                    WeightPrecision precision, const RowReader& read_rows);
 /// A CPU weight in place over mapped f32 memory, or any f32 tensor as a weight (trainable).
 Weight weight_from(const Tensor& data, std::string name);
+/// Rows [begin, end) as a weight by itself, with the same values. Shares the memory where the
+/// format and the device's alignment allow; otherwise the rows are copied as f32.
+Weight weight_rows(Context& ctx, const Weight& weight, int64_t begin, int64_t end);
 /// The whole weight as f32 [out, in], for merging and export.
 Tensor weight_to_f32(Context& ctx, const Weight& weight);
 

@@ -156,6 +156,25 @@ Weight load_nf4_weight(Context& ctx, std::string name, int64_t out_features, int
   return w;
 }
 
+bool nf4_rows(Context& ctx, const Weight& weight, int64_t begin, int64_t end, Weight& part) {
+  constexpr int64_t kGroup = cpu::kNf4Block * cpu::kNf4NestedBlock;
+  const int64_t first = begin * weight.in_features, n = (end - begin) * weight.in_features;
+  if (first % kGroup != 0) return false;
+  part.data = weight.data.flat(first / 2, nf4_words(n) * 4);
+  part.absmax_codes =
+      weight.absmax_codes.flat(first / cpu::kNf4Block, ceil_div(cpu::nf4_blocks(n), 4) * 4);
+  // The map stands before the scales, so these are a copy; they are few.
+  const auto nested = static_cast<size_t>(cpu::nf4_nested_blocks(n));
+  part.absmax_scales =
+      ctx.allocate({static_cast<int64_t>(256 + nested)}, DType::kF32, "weights/" + weight.name);
+  if (ctx.kind() == DeviceKind::kPlan) return true;
+  std::vector<float> scales = ctx.read<float>(weight.absmax_scales);
+  const auto from = scales.begin() + 256;
+  std::copy_n(from + first / kGroup, nested, from);
+  ctx.upload(part.absmax_scales, std::span<const float>(scales.data(), 256 + nested));
+  return true;
+}
+
 Nf4Window nf4_window(const Weight& weight, int64_t row_begin, int64_t rows) {
   const int64_t first_byte = row_begin * weight.in_features / 2;
   const int64_t start = first_byte / 256 * 256;

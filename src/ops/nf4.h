@@ -29,6 +29,10 @@ void nf4_dequantise(Context& ctx, const Weight& weight, const Tensor& out);
 void nf4_dequantise_blocks(Context& ctx, const Weight& weight, int64_t row_begin, int64_t rows,
                            const Tensor& blocks);
 
+/// Makes `part` rows [begin, end) of a kNF4 weight, on its codes. False where a part cannot begin
+/// there: in the middle of 256 blocks of 64.
+bool nf4_rows(Context& ctx, const Weight& weight, int64_t begin, int64_t end, Weight& part);
+
 /// The packed codes of rows from `row_begin` as a kernel reads them: `tensor` starts at a multiple
 /// of 256 bytes, its first element is number `origin` of the weight (a multiple of 8).
 struct Nf4Window {

@@ -236,6 +236,30 @@ void weight_rows_to_f32(Context& ctx, const Weight& weight, int64_t row_begin, c
   }
 }
 
+Weight weight_rows(Context& ctx, const Weight& weight, int64_t begin, int64_t end) {
+  Weight part = weight;
+  part.out_features = end - begin;
+  const int64_t bytes_before = begin * weight.in_features * dtype_size(weight.data.dtype());
+  const bool aligned = ctx.modelled() == DeviceKind::kCpu || bytes_before % 256 == 0;
+  if (weight.format == WeightFormat::kF16Blocks && begin % kF16Panel == 0) {
+    part.data = weight.data.flat(f16_blocks_size(begin, weight.in_features),
+                                 f16_blocks_size(end - begin, weight.in_features));
+    return part;
+  }
+  if (weight.data.rank() == 2 && aligned) {
+    part.data = weight.data.rows(begin, end);
+    return part;
+  }
+  if (weight.format == WeightFormat::kNF4 && nf4_rows(ctx, weight, begin, end, part)) return part;
+  part = weight_from(
+      ctx.allocate({end - begin, weight.in_features}, DType::kF32, "weights/" + weight.name),
+      weight.name);
+  if (ctx.kind() != DeviceKind::kPlan) {
+    copy(ctx, weight_to_f32(ctx, weight).rows(begin, end), part.data);
+  }
+  return part;
+}
+
 Tensor weight_to_f32(Context& ctx, const Weight& weight) {
   if (weight.format == WeightFormat::kF32) return weight.data;
   const Tensor whole = ctx.allocate({weight.out_features, weight.in_features}, DType::kF32,

@@ -50,8 +50,9 @@ void take_adapter_settings(TrainOptions& options) {
   take(options, "alpha", options.alpha, standard.alpha, lora.alpha);
   take(options, "dropout", options.dropout, standard.dropout, lora.dropout);
   take(options, "rslora", options.rslora, standard.rslora, lora.rslora);
+  const auto layers = model::read_config(options.model).projections();
   if (options.targets != standard.targets &&
-      model::match_targets(options.targets) != model::match_targets(lora.targets)) {
+      model::match_targets(options.targets, layers) != model::match_targets(lora.targets, layers)) {
     take(options, "targets", options.targets, standard.targets, lora.targets);
   }
   options.targets = lora.targets;

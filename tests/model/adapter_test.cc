@@ -38,6 +38,9 @@ class AdapterTest : public ::testing::Test {
     config.update(changes);
     std::ofstream(folder_.path() / "adapter_config.json") << config;
   }
+  std::vector<Projection> named(const std::vector<std::string>& targets) const {
+    return match_targets(targets, config_.projections());
+  }
   std::string refusal(const json& changes) {
     place(changes);
     return error_text([&] { load(); });
@@ -80,12 +83,12 @@ TEST_F(AdapterTest, AMatrixDependsOnSeedAndPlaceAlone) {
 }
 
 TEST_F(AdapterTest, TargetsMatchWholeNames) {
-  EXPECT_THAT(match_targets({"v_proj", "q_proj"}), ElementsAre(Projection::kQ, Projection::kV));
-  EXPECT_THAT(match_targets({"mlp.up_proj"}), ElementsAre(Projection::kUp));
-  EXPECT_EQ(match_targets({"all-linear"}).size(), 7u);
+  EXPECT_THAT(named({"v_proj", "q_proj"}), ElementsAre(Projection::kQ, Projection::kV));
+  EXPECT_THAT(named({"mlp.up_proj"}), ElementsAre(Projection::kUp));
+  EXPECT_EQ(named({"all-linear"}).size(), 7u);
   for (const char* wrong : {"proj", "lm_head", "query", "", "_proj"}) {
     EXPECT_THAT(error_text([&] {
-                  match_targets({"q_proj", wrong});
+                  named({"q_proj", wrong});
                 }),
                 AllOf(HasSubstr("matches no layer"), HasSubstr("gate_proj")))
         << wrong;
@@ -141,10 +144,10 @@ TEST_F(AdapterTest, ReadsAllLinearAsPeftSpellsItOut) {
   const auto names = given.get<std::vector<std::string>>();
   json spelled_out = json::array();
   for (int64_t layer = 0; layer < config_.layers; ++layer) {
-    for (const Projection p : match_targets(names)) spelled_out.push_back(module_name(layer, p));
+    for (const Projection p : named(names)) spelled_out.push_back(module_name(layer, p));
   }
   place({{"target_modules", spelled_out}});
-  EXPECT_EQ(match_targets(load().lora().targets), match_targets(names));
+  EXPECT_EQ(named(load().lora().targets), named(names));
   EXPECT_THAT(refusal({{"target_modules", {"model.layers.q_proj"}}}),
               HasSubstr("matches no layer"));
 }

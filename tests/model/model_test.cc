@@ -138,7 +138,7 @@ TEST(GgufTest, IsTheModelThatItWasMadeFrom) {
   // The file holds the scaling as f32 divisors.
   for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(read[i], frequencies[i], 1e-5 * frequencies[i]);
   EXPECT_TRUE(model.config.tied_embeddings);
-  for (const Projection p : kProjections) {
+  for (const Projection p : kProducts) {
     const std::vector<float> expected = ctx.read<float>(original.layers[2][p].weight.data);
     // Q8_0: half a step of 1/127 of the block's largest value, and the step rounded to a half.
     EXPECT_LE(difference(ctx.read<float>(model.layers[2][p].weight.data), expected),
