@@ -97,7 +97,7 @@ void BM_swiglu_forward(benchmark::State& state) {
   const Floats gate = random_floats(n);
   const Floats up = random_floats(n);
   Floats out(gate.size());
-  for (auto _ : state) swiglu_forward(gate.data(), up.data(), out.data(), n);
+  for (auto _ : state) gated_forward(Activation::kSilu, gate.data(), up.data(), out.data(), n);
   report_bytes(state, 3, n);
 }
 BENCHMARK(BM_swiglu_forward)->UseRealTime();
@@ -110,7 +110,8 @@ void BM_swiglu_backward(benchmark::State& state) {
   Floats grad_gate(gate.size());
   Floats grad_up(gate.size());
   for (auto _ : state) {
-    swiglu_backward(gate.data(), up.data(), grad_out.data(), grad_gate.data(), grad_up.data(), n);
+    gated_backward(Activation::kSilu, gate.data(), up.data(), grad_out.data(), grad_gate.data(),
+                   grad_up.data(), n);
   }
   report_bytes(state, 5, n);
 }

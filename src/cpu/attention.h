@@ -16,10 +16,11 @@ struct AttentionShape {
   int64_t query_offset = 0;  ///< keys before the first query (generation with a cache)
   int64_t window = 0;        ///< how many keys a query sees at most; 0: all
   double scale = 1.0;        ///< on the scores, usually 1 / sqrt(head_dim)
+  double soft_cap = 0.0;     ///< scores become soft_cap tanh(score / soft_cap); 0: they stay
 };
 
-/// s = scale q k^T over the keys that a query sees; out = softmax(s) v; logsumexp(s) is saved.
-/// Scores are never all in memory: float works a tile of keys at a time.
+/// s = scale q k^T, capped, over the keys that a query sees; out = softmax(s) v; logsumexp(s) is
+/// saved. Scores are never all in memory: float works a tile of keys at a time.
 template <class T>
 void attention_forward(const AttentionShape& shape,
                        const T* q,                 // [queries, query_heads * head_dim]
@@ -30,8 +31,8 @@ void attention_forward(const AttentionShape& shape,
                        T* logsumexp);              // [queries, query_heads], set
 
 /// With p = exp(s - logsumexp) and delta = sum(grad_out out):
-/// grad_v = p^T grad_out; grad_s = p (grad_out v^T - delta); grad_q = scale grad_s k;
-/// grad_k = scale grad_s^T q. Keys that no query sees get zero.
+/// grad_v = p^T grad_out; grad_s = p (grad_out v^T - delta), times 1 - (s / soft_cap)^2 where there
+/// is a cap; grad_q = scale grad_s k; grad_k = scale grad_s^T q. Keys that no query sees get zero.
 template <class T>
 void attention_backward(const AttentionShape& shape,
                         const T* q,                 // [queries, query_heads * head_dim]

@@ -80,7 +80,23 @@ struct Arguments {
   float *grad_q, *grad_k, *grad_v;
 };
 
-/// Scores become p = exp(s - logsumexp), grad_p becomes grad_s = p (grad_p - delta).
+/// A row of softmax_gradient_block; the cap's slope is 1 - tanh^2.
+template <bool kCapped>
+WGRAD_INLINE void gradient_row(float cap, float lse, float delta, ColumnRange seen, int32_t columns,
+                               float* p, float* grad_s) {
+#pragma omp simd
+  for (int32_t j = 0; j < columns; ++j) {
+    const float t = kCapped ? tanh_f32(p[j] / cap) : 0.0f;
+    const float score = kCapped ? cap * t : p[j];
+    const float value = j >= seen.begin && j < seen.end ? exp_f32(score - lse) : 0.0f;
+    const float grad = value * (grad_s[j] - delta);
+    p[j] = value;
+    grad_s[j] = kCapped ? grad * ((1.0f - t) * (1.0f + t)) : grad;
+  }
+}
+
+/// Scores are capped and become p = exp(s - logsumexp), grad_p becomes grad_s = p (grad_p - delta),
+/// times the cap's slope.
 WGRAD_MULTIVERSION
 void softmax_gradient_block(const AttentionShape& shape, const uint32_t* row_begin,
                             const float* logsumexp, const float* delta, QueryBlock block,
@@ -92,14 +108,13 @@ void softmax_gradient_block(const AttentionShape& shape, const uint32_t* row_beg
     for (int64_t g = 0; g < group; ++g) {
       const int64_t head = (block.first + i) * shape.query_heads + kv_head * group + g;
       const float lse = logsumexp[head];
-      const float row_delta = delta[head];
       float* p_row = p + (i * group + g) * kKeyTile;
       float* grad_row = grad_s + (i * group + g) * kKeyTile;
-#pragma omp simd
-      for (int32_t j = 0; j < columns; ++j) {
-        const float value = j >= seen.begin && j < seen.end ? exp_f32(p_row[j] - lse) : 0.0f;
-        p_row[j] = value;
-        grad_row[j] = value * (grad_row[j] - row_delta);
+      if (shape.soft_cap > 0) {
+        gradient_row<true>(static_cast<float>(shape.soft_cap), lse, delta[head], seen, columns,
+                           p_row, grad_row);
+      } else {
+        gradient_row<false>(0.0f, lse, delta[head], seen, columns, p_row, grad_row);
       }
     }
   }

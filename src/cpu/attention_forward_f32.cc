@@ -33,6 +33,11 @@ struct Scratch {
   std::vector<RowState> state;
 };
 
+WGRAD_INLINE void cap_row(float cap, float* scores, int32_t columns) {
+#pragma omp simd
+  for (int32_t j = 0; j < columns; ++j) scores[j] = cap * tanh_f32(scores[j] / cap);
+}
+
 /// Turns a row's scores of one tile into exp(score - max) in place, zero outside of what is seen,
 /// and brings the row of `out` up to date with a new maximum.
 WGRAD_INLINE RowState softmax_row(float* scores, int32_t columns, ColumnRange seen,
@@ -74,6 +79,7 @@ void softmax_block(const AttentionShape& shape, const uint32_t* row_begin, Query
       if (seen.begin >= seen.end) {
         std::fill(row, row + columns, 0.0f);
       } else {
+        if (shape.soft_cap > 0) cap_row(static_cast<float>(shape.soft_cap), row, columns);
         state[r] = softmax_row(row, columns, seen, state[r], out + r * width, width);
       }
     }

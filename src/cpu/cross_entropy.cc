@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "cpu/elementwise.h"
 #include "cpu/instantiate.h"
 #include "cpu/parallel.h"
 #include "cpu/row_sums.h"
@@ -40,11 +41,33 @@ WGRAD_INLINE void forward_row(const T* logits, int32_t label, T* loss, T* logsum
 }
 
 template <class T>
-WGRAD_INLINE void backward_row(T* logits, int32_t label, T logsumexp, int64_t vocab, T scale) {
+WGRAD_INLINE void cap_range(T* x, int64_t begin, int64_t end, T scale, T cap) {
+#pragma omp simd
+  for (int64_t j = begin; j < end; ++j) x[j] = cap * tanh_of<T>(scale * x[j] / cap);
+}
+
+/// The slope of a cap is 1 - (logit / cap)^2.
+template <class T>
+WGRAD_INLINE void capped_backward_row(T* logits, int32_t label, T logsumexp, int64_t vocab, T scale,
+                                      T cap) {
+  const T t_label = logits[label] / cap;
+  const T at_label = (exp_of<T>(logits[label] - logsumexp) - T(1)) * scale;
+#pragma omp simd
+  for (int64_t j = 0; j < vocab; ++j) {
+    const T t = logits[j] / cap;
+    logits[j] = exp_of<T>(logits[j] - logsumexp) * scale * ((T(1) - t) * (T(1) + t));
+  }
+  logits[label] = at_label * ((T(1) - t_label) * (T(1) + t_label));
+}
+
+template <class T>
+WGRAD_INLINE void backward_row(T* logits, int32_t label, T logsumexp, int64_t vocab, T scale,
+                               T cap) {
   if (!label_counts(label, vocab)) {
     std::fill(logits, logits + vocab, T(0));
     return;
   }
+  if (real_part(cap) > 0) return capped_backward_row(logits, label, logsumexp, vocab, scale, cap);
   const T at_label = exp_of<T>(logits[label] - logsumexp) - T(1);
 #pragma omp simd
   for (int64_t j = 0; j < vocab; ++j) logits[j] = exp_of<T>(logits[j] - logsumexp) * scale;
@@ -56,11 +79,30 @@ WGRAD_MULTIVERSION void forward_row_f32(const float* logits, int32_t label, floa
   forward_row(logits, label, loss, logsumexp, vocab);
 }
 WGRAD_MULTIVERSION void backward_row_f32(float* logits, int32_t label, float logsumexp,
-                                         int64_t vocab, float scale) {
-  backward_row(logits, label, logsumexp, vocab, scale);
+                                         int64_t vocab, float scale, float cap) {
+  backward_row(logits, label, logsumexp, vocab, scale, cap);
+}
+WGRAD_MULTIVERSION void cap_range_f32(float* x, int64_t begin, int64_t end, float scale,
+                                      float cap) {
+  cap_range(x, begin, end, scale, cap);
 }
 
 }  // namespace
+
+template <class T>
+void map_logits(T* x, int64_t n, const LogitMap& map) {
+  if (map.is_identity()) return;
+  const T factor = constant<T>(map.scale), cap = constant<T>(map.soft_cap);
+  if (map.soft_cap <= 0) return scale(x, factor, n);
+  constexpr int64_t kBlock = 4096, kWork = 8;
+  parallel_blocks(n, kBlock, kWork, [&](int64_t begin, int64_t end) {
+    if constexpr (std::is_same_v<T, float>) {
+      cap_range_f32(x, begin, end, factor, cap);
+    } else {
+      cap_range(x, begin, end, factor, cap);
+    }
+  });
+}
 
 template <class T>
 void cross_entropy_forward(const T* logits, const int32_t* labels, T* losses, T* logsumexp,
@@ -76,19 +118,23 @@ void cross_entropy_forward(const T* logits, const int32_t* labels, T* losses, T*
 
 template <class T>
 void cross_entropy_backward(T* logits, const int32_t* labels, const T* logsumexp, int64_t tokens,
-                            int64_t vocab, T scale) {
+                            int64_t vocab, T scale, const LogitMap& map) {
+  const T factor = scale * constant<T>(map.scale), cap = constant<T>(map.soft_cap);
   parallel_for(tokens, 8 * vocab, [&](int64_t t) {
     if constexpr (std::is_same_v<T, float>) {
-      backward_row_f32(logits + t * vocab, labels[t], logsumexp[t], vocab, scale);
+      backward_row_f32(logits + t * vocab, labels[t], logsumexp[t], vocab, factor, cap);
     } else {
-      backward_row(logits + t * vocab, labels[t], logsumexp[t], vocab, scale);
+      backward_row(logits + t * vocab, labels[t], logsumexp[t], vocab, factor, cap);
     }
   });
 }
 
 #define WGRAD_INSTANTIATE(T)                                                                  \
+  template void map_logits<T>(T*, int64_t, const LogitMap&);                                  \
+                                                                                              \
   template void cross_entropy_forward<T>(const T*, const int32_t*, T*, T*, int64_t, int64_t); \
-  template void cross_entropy_backward<T>(T*, const int32_t*, const T*, int64_t, int64_t, T);
+  template void cross_entropy_backward<T>(T*, const int32_t*, const T*, int64_t, int64_t, T,  \
+                                          const LogitMap&);
 WGRAD_FOR_EACH_SCALAR(WGRAD_INSTANTIATE)
 #undef WGRAD_INSTANTIATE
 

@@ -34,6 +34,14 @@ void add_scaled(T* y, const T* x, T alpha, int64_t n) {
 }
 
 template <class T>
+void scaled_copy(T* y, const T* x, T factor, int64_t n) {
+  parallel_blocks(n, kBlock, 1, [&](int64_t begin, int64_t end) {
+#pragma omp simd
+    for (int64_t i = begin; i < end; ++i) y[i] = factor * x[i];
+  });
+}
+
+template <class T>
 void scale(T* y, T factor, int64_t n) {
   parallel_blocks(n, kBlock, 1, [&](int64_t begin, int64_t end) {
 #pragma omp simd
@@ -66,6 +74,7 @@ float largest_magnitude(const float* x, int64_t n) {
   template void add<T>(T*, const T*, int64_t);              \
   template void add_to<T>(const T*, const T*, T*, int64_t); \
   template void add_scaled<T>(T*, const T*, T, int64_t);    \
+  template void scaled_copy<T>(T*, const T*, T, int64_t);   \
   template void scale<T>(T*, T, int64_t);                   \
   template void fill<T>(T*, T, int64_t);
 WGRAD_FOR_EACH_SCALAR(WGRAD_INSTANTIATE)

@@ -16,6 +16,10 @@ void add_to(const T* a, const T* b, T* out /* set */, int64_t n);
 template <class T>
 void add_scaled(T* y /* accumulates */, const T* x, T alpha, int64_t n);
 
+/// y = factor x.
+template <class T>
+void scaled_copy(T* y /* set */, const T* x, T factor, int64_t n);
+
 /// y *= factor.
 template <class T>
 void scale(T* y, T factor, int64_t n);

@@ -46,7 +46,8 @@ int64_t linear_cross_entropy_chunk(int64_t vocab) {
 template <class T>
 void linear_cross_entropy(const T* hidden, const T* weight, const int32_t* labels, T scale,
                           T* losses, T* grad_hidden, T* grad_weight, int64_t tokens,
-                          int64_t hidden_dim, int64_t vocab, int64_t chunk_rows) {
+                          int64_t hidden_dim, int64_t vocab, const LogitMap& map,
+                          int64_t chunk_rows) {
   const std::vector<int64_t> counted = counted_tokens(labels, tokens, vocab);
   const int64_t count = static_cast<int64_t>(counted.size());
   if (chunk_rows <= 0) chunk_rows = linear_cross_entropy_chunk(vocab);
@@ -67,6 +68,7 @@ void linear_cross_entropy(const T* hidden, const T* weight, const int32_t* label
     }
     matmul(MatmulOp::kNT, rows, vocab, hidden_dim, chunk.hidden.data(), hidden_dim, weight,
            hidden_dim, chunk.logits.data(), vocab);
+    map_logits(chunk.logits.data(), rows * vocab, map);
     cross_entropy_forward(chunk.logits.data(), chunk.labels.data(), chunk.losses.data(),
                           chunk.logsumexp.data(), rows, vocab);
     for (int64_t r = 0; r < rows; ++r) {
@@ -75,7 +77,7 @@ void linear_cross_entropy(const T* hidden, const T* weight, const int32_t* label
     if (grad_hidden == nullptr && grad_weight == nullptr) continue;
 
     cross_entropy_backward(chunk.logits.data(), chunk.labels.data(), chunk.logsumexp.data(), rows,
-                           vocab, scale);
+                           vocab, scale, map);
     if (grad_weight != nullptr) {
       matmul(MatmulOp::kTN, vocab, hidden_dim, rows, chunk.logits.data(), vocab,
              chunk.hidden.data(), hidden_dim, grad_weight, hidden_dim, T(1), true);
@@ -95,7 +97,7 @@ void linear_cross_entropy(const T* hidden, const T* weight, const int32_t* label
 
 #define WGRAD_INSTANTIATE(T)                                                               \
   template void linear_cross_entropy<T>(const T*, const T*, const int32_t*, T, T*, T*, T*, \
-                                        int64_t, int64_t, int64_t, int64_t);
+                                        int64_t, int64_t, int64_t, const LogitMap&, int64_t);
 WGRAD_FOR_EACH_SCALAR(WGRAD_INSTANTIATE)
 #undef WGRAD_INSTANTIATE
 

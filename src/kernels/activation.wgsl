@@ -1,12 +1,13 @@
 // Pointwise activations over n Vecs. s is the logistic function.
 //   silu_forward:    y = x s(x)
 //   silu_backward:   grad_x = grad_y s(x) (1 + x (1 - s(x)))
-//   swiglu_forward:  y = silu(gate) up                              (Shazeer 2020)
-//   swiglu_backward: grad_gate = grad_y up silu'(gate);  grad_up = grad_y silu(gate)
+//   gated_forward:   y = act(gate) up                               (Shazeer 2020)
+//   gated_backward:  grad_gate = grad_y up act'(gate);  grad_up = grad_y act(gate)
+// act is the activation of the prelude.
 // All set their outputs, finite for every finite x. Equal to the functions of cpu/activation.h.
 // A workgroup takes 256 RUN neighbouring Vecs and an invocation every 256th of them: its loads are
-// under way at once. swiglu_backward has enough of them with one Vec an invocation.
-// Prelude: lib_vector1 or lib_vector4, lib_silu.
+// under way at once. gated_backward has enough of them with one Vec an invocation.
+// Prelude: lib_vector1 or lib_vector4, lib_silu (for the gated ones also lib_gelu_tanh or lib_gelu).
 
 const RUN: u32 = 2u;
 
@@ -35,7 +36,7 @@ fn silu_forward(@builtin(workgroup_id) group: vec3<u32>,
   }
   for (var k = 0u; k < RUN; k++) {
     let i = first + k * 256u;
-    if (i < params2.n) { y[i] = silu(values[k], logistic(values[k])); }
+    if (i < params2.n) { y[i] = activate(values[k], sigmoid(values[k])); }
   }
 }
 
@@ -59,7 +60,7 @@ fn silu_backward(@builtin(workgroup_id) group: vec3<u32>,
   }
   for (var k = 0u; k < RUN; k++) {
     let i = first + k * 256u;
-    if (i < params3.n) { grad_x[i] = grads[k] * silu_slope(values[k], logistic(values[k])); }
+    if (i < params3.n) { grad_x[i] = grads[k] * activation_slope(values[k], sigmoid(values[k])); }
   }
 }
 
@@ -68,7 +69,7 @@ fn silu_backward(@builtin(workgroup_id) group: vec3<u32>,
 @group(0) @binding(2) var<storage, read_write> product: array<Vec>;
 
 @compute @workgroup_size(256)
-fn swiglu_forward(@builtin(workgroup_id) group: vec3<u32>,
+fn gated_forward(@builtin(workgroup_id) group: vec3<u32>,
                   @builtin(num_workgroups) groups: vec3<u32>,
                   @builtin(local_invocation_index) t: u32) {
   let first = element(group, groups, t, RUN);
@@ -83,7 +84,7 @@ fn swiglu_forward(@builtin(workgroup_id) group: vec3<u32>,
   }
   for (var k = 0u; k < RUN; k++) {
     let i = first + k * 256u;
-    if (i < params3.n) { product[i] = silu(gates[k], logistic(gates[k])) * ups[k]; }
+    if (i < params3.n) { product[i] = activate(gates[k], sigmoid(gates[k])) * ups[k]; }
   }
 }
 
@@ -93,14 +94,14 @@ fn swiglu_forward(@builtin(workgroup_id) group: vec3<u32>,
 @group(0) @binding(5) var<uniform> params5: Params;
 
 @compute @workgroup_size(256)
-fn swiglu_backward(@builtin(workgroup_id) group: vec3<u32>,
+fn gated_backward(@builtin(workgroup_id) group: vec3<u32>,
                    @builtin(num_workgroups) groups: vec3<u32>,
                    @builtin(local_invocation_index) t: u32) {
   let i = element(group, groups, t, 1u);
   if (i >= params5.n) { return; }
   let g = gate[i];
-  let s = logistic(g);
+  let s = sigmoid(g);
   let d = grad_product[i];
-  grad_gate[i] = d * up[i] * silu_slope(g, s);
-  grad_up[i] = d * silu(g, s);
+  grad_gate[i] = d * up[i] * activation_slope(g, s);
+  grad_up[i] = d * activate(g, s);
 }

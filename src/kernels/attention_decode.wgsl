@@ -2,7 +2,7 @@
 // attention_combine joins the parts of a query's head in the order of the keys.
 // Layouts as in attention_forward.wgsl; the parts of query head h of query i with S splits lie at
 // (i * heads + h) * S: part_sum [.., UNITS] is the sum of exp2(x - top) v, part_total (top, sum of
-// exp2(x - top)) with x = scale log2(e) q k^T. A part that sees no key has total 0 and no sum.
+// exp2(x - top)) with x the score times log2(e). A part that sees no key has total 0 and no sum.
 
 @group(0) @binding(0) var<storage, read> q: array<Cell>;
 @group(0) @binding(1) var<storage, read> k: array<Cell>;
@@ -46,7 +46,7 @@ fn attention_decode(@builtin(workgroup_id) group_id: vec3<u32>,
     for (var unit = 0u; unit < UNITS * params.one; unit++) {
       score += dot(query_units[unit], load_k(key * params.kv_heads + kv_head, unit));
     }
-    score *= params.scale_log2e;
+    score = log2_scores(vec4<f32>(score)).x;
   }
   // Sixteen parts, then their join: two barriers, in an order that is always the same.
   weight[t] = score;

@@ -1,4 +1,4 @@
-// out = softmax(scale q k^T) v over the keys a query sees, with the running softmax of Dao (2023).
+// out = softmax(scores) v with scores = scale q k^T, capped by some kernels, over the keys a query sees, with the running softmax of Dao (2023).
 // q, out [queries, heads, HEAD_DIM]; k, v [keys, kv_heads, HEAD_DIM]; row_begin [queries]; logsumexp
 // [queries, heads], natural logarithm. Sets out and logsumexp. One workgroup: ROWS queries of one
 // head, keys in tiles of 32 that begin at multiples of 32. Equals cpu::attention_forward.
@@ -47,7 +47,7 @@ fn attention_forward(@builtin(workgroup_id) group_id: vec3<u32>,
     var score = scores(1u, queries, keys, t, &unused);
     let key = vec4<u32>(tile + 4u * (t % 8u)) + vec4<u32>(0u, 1u, 2u, 3u);
     for (var i = 0u; i < SCORE_ROWS; i++) {
-      score[i] *= params.scale_log2e;
+      score[i] = log2_scores(score[i]);
       let seen = (key >= vec4<u32>(begin[i])) & (key < vec4<u32>(end[i]));
       score[i] = select(vec4<f32>(LOWEST), score[i], seen);
       weights[(t / 8u + 32u * i) * 8u + t % 8u] =

@@ -68,9 +68,9 @@ fn attention_grad_kv(@builtin(workgroup_id) group_id: vec3<u32>,
       for (var i = 0u; i < SCORE_ROWS; i++) {
         let key = first + t / 8u + 32u * i;
         let seen = (query >= vec4<u32>(key)) & (query < vec4<u32>(end[i]));
-        let p = select(vec4<f32>(),
-                       exp2(score[i] * params.scale_log2e - vec4<f32>(s0.x, s1.x, s2.x, s3.x)), seen);
-        grad_s[i] = p * (grad_p[i] - vec4<f32>(s0.y, s1.y, s2.y, s3.y));
+        let s = log2_scores(score[i]);
+        let p = select(vec4<f32>(), exp2(s - vec4<f32>(s0.x, s1.x, s2.x, s3.x)), seen);
+        grad_s[i] = uncapped_grad(p * (grad_p[i] - vec4<f32>(s0.y, s1.y, s2.y, s3.y)), s);
         store_weights(i, t, p);
       }
       accumulate(1u, queries, t, &sum_v);

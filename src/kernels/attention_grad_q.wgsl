@@ -51,8 +51,10 @@ fn attention_grad_q(@builtin(workgroup_id) group_id: vec3<u32>,
     let key = vec4<u32>(tile + 4u * (t % 8u)) + vec4<u32>(0u, 1u, 2u, 3u);
     for (var i = 0u; i < SCORE_ROWS; i++) {
       let seen = (key >= vec4<u32>(begin[i])) & (key < vec4<u32>(end[i]));
-      let p = exp2(score[i] * params.scale_log2e - row[i].x);
-      store_weights(i, t, select(vec4<f32>(), p * (grad_p[i] - row[i].y), seen));
+      let s = log2_scores(score[i]);
+      let p = exp2(s - row[i].x);
+      let grad_s = uncapped_grad(p * (grad_p[i] - row[i].y), s);
+      store_weights(i, t, select(vec4<f32>(), grad_s, seen));
     }
     accumulate(0u, keys, t, &sum);
   }

@@ -1,6 +1,7 @@
 // Cross-entropy of a row of logits with a label, and its gradient in place.
 //   lse = logsumexp(logits[p, :]);  loss = lse - logits[p, label]
-//   logits <- (exp(logit - lse) - [v = label]) scale
+//   logits <- (exp(logit - lse) - [v = label]) scale, times 1 - (logit / LOGIT_CAP)^2 where the
+//             logits have been capped (LOGIT_CAP > 0)
 // Positions outside [loss_start, loss_end) and labels outside the vocabulary (so -100, read as u32)
 // give loss 0 and gradient exactly 0; their lse is computed all the same.
 // logits [seq_len, vocab_size]; labels [seq_len]; losses, logsumexp [seq_len].
@@ -89,6 +90,8 @@ fn cross_entropy_forward(@builtin(workgroup_id) group: vec3<u32>,
   losses[row] = loss;
 }
 
+override LOGIT_CAP: f32 = 0.0;
+
 struct BackwardParams {
   seq_len: u32,
   vocab_size: u32,
@@ -116,8 +119,14 @@ fn cross_entropy_backward(@builtin(workgroup_id) group: vec3<u32>,
   }
   let lse = logsumexp_in[row];
   for (var c = t; c < n; c += 256u) {
-    var p = min(exp(max(gradient[base + c] - lse, Vec(FLOOR))), Vec(1.0));
+    let logit = gradient[base + c];
+    var p = min(exp(max(logit - lse, Vec(FLOOR))), Vec(1.0));
     if (c == label / LANES) { p -= one_hot(label % LANES); }
-    gradient[base + c] = p * backward.scale;
+    var grad = p * backward.scale;
+    if (LOGIT_CAP > 0.0) {
+      let t = logit / LOGIT_CAP;
+      grad *= (Vec(1.0) - t) * (Vec(1.0) + t);
+    }
+    gradient[base + c] = grad;
   }
 }

@@ -1,7 +1,9 @@
 // Pointwise operations over n Vecs.
-//   add:   y += x           (cpu::add)
-//   scale: y *= factor      (cpu::scale)
-//   copy:  the bits of x, whatever their type
+//   add:         y += x             (cpu::add)
+//   add_scaled:  y += factor x      (cpu::add_scaled)
+//   scaled_copy: y = factor x       (cpu::scaled_copy)
+//   scale:       y *= factor        (cpu::scale)
+//   copy:        the bits of x, whatever their type
 // A workgroup takes 256 RUN neighbouring Vecs and an invocation every 256th of them: its loads are
 // under way at once, which one Vec an invocation would not keep the memory busy with.
 // Prelude: lib_vector1 or lib_vector4.
@@ -33,6 +35,36 @@ fn add(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups:
   for (var k = 0u; k < RUN; k++) {
     let i = first + k * 256u;
     if (i < params.n) { y[i] = sums[k]; }
+  }
+}
+
+@compute @workgroup_size(256)
+fn add_scaled(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+              @builtin(local_invocation_index) t: u32) {
+  let first = first_element(group, groups, t);
+  var sums: array<Vec, RUN>;
+  for (var k = 0u; k < RUN; k++) {
+    let i = first + k * 256u;
+    if (i < params.n) { sums[k] = y[i] + params.factor * x[i]; }
+  }
+  for (var k = 0u; k < RUN; k++) {
+    let i = first + k * 256u;
+    if (i < params.n) { y[i] = sums[k]; }
+  }
+}
+
+@compute @workgroup_size(256)
+fn scaled_copy(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+               @builtin(local_invocation_index) t: u32) {
+  let first = first_element(group, groups, t);
+  var values: array<Vec, RUN>;
+  for (var k = 0u; k < RUN; k++) {
+    let i = first + k * 256u;
+    if (i < params.n) { values[k] = params.factor * x[i]; }
+  }
+  for (var k = 0u; k < RUN; k++) {
+    let i = first + k * 256u;
+    if (i < params.n) { y[i] = values[k]; }
   }
 }
 

@@ -1,6 +1,6 @@
 // RMSNorm (Zhang and Sennrich 2019) and its gradients.
-//   r = sqrt(mean(x^2) + eps);  y = weight x / r;  inv_rms = 1 / r
-//   with u = weight grad_y:  grad_x = (u - x mean(x u) / r^2) / r
+//   r = sqrt(mean(x^2) + eps);  y = w x / r;  inv_rms = 1 / r
+//   with w = WEIGHT_OFFSET + weight, u = w grad_y:  grad_x = (u - x mean(x u) / r^2) / r
 //   grad_weight += sum over rows of grad_y x / r
 // x, y, grad_y, grad_x [rows, n]; weight, grad_weight [n]; inv_rms [rows]; n counts Vecs.
 //
@@ -14,6 +14,7 @@
 // Prelude: lib_vector1 or lib_vector4, lib_row_reduce_core or lib_row_reduce_subgroups, HELD.
 
 override ACCUMULATE: bool = false;
+override WEIGHT_OFFSET: f32 = 0.0;
 
 struct RowParams {
   rows: u32,
@@ -27,6 +28,11 @@ struct RowParams {
 @group(0) @binding(2) var<storage, read_write> y: array<Vec>;
 @group(0) @binding(3) var<storage, read_write> inv_rms_out: array<f32>;
 @group(0) @binding(4) var<uniform> forward: RowParams;
+
+fn weight_at(c: u32) -> Vec {
+  if (WEIGHT_OFFSET != 0.0) { return weight[c] + WEIGHT_OFFSET; }
+  return weight[c];
+}
 
 @compute @workgroup_size(256)
 fn rms_norm_forward(@builtin(workgroup_id) group: vec3<u32>,
@@ -54,10 +60,10 @@ fn rms_norm_forward(@builtin(workgroup_id) group: vec3<u32>,
 
   for (var k = 0u; k < HELD; k++) {
     let c = first + k * WIDTH;
-    if (c < n) { y[base + c] = weight[c] * (held[k] * inv_rms); }
+    if (c < n) { y[base + c] = weight_at(c) * (held[k] * inv_rms); }
   }
   for (var c = first + HELD * WIDTH; c < n; c += WIDTH) {
-    y[base + c] = weight[c] * (x[base + c] * inv_rms);
+    y[base + c] = weight_at(c) * (x[base + c] * inv_rms);
   }
   if (first == 0u && row < forward.rows) { inv_rms_out[row] = inv_rms; }
 }
@@ -86,12 +92,12 @@ fn rms_norm_backward(@builtin(workgroup_id) group: vec3<u32>,
     let c = first + k * WIDTH;
     if (c < n) {
       normalised[k] = x[base + c] * inv_rms;
-      u[k] = weight[c] * grad_y[base + c];
+      u[k] = weight_at(c) * grad_y[base + c];
       products += normalised[k] * u[k];
     }
   }
   for (var c = first + HELD * WIDTH; c < n; c += WIDTH) {
-    products += x[base + c] * inv_rms * (weight[c] * grad_y[base + c]);
+    products += x[base + c] * inv_rms * (weight_at(c) * grad_y[base + c]);
   }
   let mean = row_sum(lanes_sum(products), t) * backward.inv_n;
 
@@ -104,7 +110,7 @@ fn rms_norm_backward(@builtin(workgroup_id) group: vec3<u32>,
     }
   }
   for (var c = first + HELD * WIDTH; c < n; c += WIDTH) {
-    var grad = (weight[c] * grad_y[base + c] - x[base + c] * inv_rms * mean) * inv_rms;
+    var grad = (weight_at(c) * grad_y[base + c] - x[base + c] * inv_rms * mean) * inv_rms;
     if (ACCUMULATE) { grad += grad_x[base + c]; }
     grad_x[base + c] = grad;
   }
@@ -133,7 +139,7 @@ fn rms_norm_backward_weight(@builtin(workgroup_id) group: vec3<u32>,
   var sums: array<Vec, HELD>;
   for (var k = 0u; k < HELD; k++) {
     let c = first + k * WIDTH;
-    if (c < weighted.n) { scale[k] = weight[c]; }
+    if (c < weighted.n) { scale[k] = weight_at(c); }
   }
   for (var step = 0u; step < weighted.rows_per_slot; step++) {
     let row = (group.x * weighted.rows_per_slot + step) * slot_count + t / WIDTH;
@@ -162,7 +168,7 @@ fn rms_norm_backward_weight(@builtin(workgroup_id) group: vec3<u32>,
     for (var c = first + HELD * WIDTH; c < n; c += WIDTH) {
       let v = x[base + c] * inv_rms;
       let g = grad_y[base + c];
-      products += v * (weight[c] * g);
+      products += v * (weight_at(c) * g);
       var sum = g * v;
       if (step > 0u) { sum += partial[out + c]; }
       partial[out + c] = sum;
@@ -178,7 +184,7 @@ fn rms_norm_backward_weight(@builtin(workgroup_id) group: vec3<u32>,
       }
     }
     for (var c = first + HELD * WIDTH; c < n; c += WIDTH) {
-      var grad = (weight[c] * grad_y[base + c] - x[base + c] * inv_rms * mean) * inv_rms;
+      var grad = (weight_at(c) * grad_y[base + c] - x[base + c] * inv_rms * mean) * inv_rms;
       if (ACCUMULATE) { grad += grad_x[base + c]; }
       grad_x[base + c] = grad;
     }

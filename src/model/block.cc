@@ -119,14 +119,15 @@ ops::LinearInput Block::activate(const BlockPass& pass, BlockActivations& act) c
   const auto takes_packed = [&](Projection p) {
     return linear(pass, p).takes_packed(ctx_, tokens);
   };
-  if (ops::swiglu_packs(ctx_, tokens, act.gate.dim(1)) && takes_packed(Projection::kGate) &&
+  if (ops::gated_packs(ctx_, tokens, act.gate.dim(1)) && takes_packed(Projection::kGate) &&
       takes_packed(Projection::kUp) && takes_packed(Projection::kDown)) {
-    ops::LinearInput input(ops::swiglu_pack_forward(ctx_, act.gate, act.up, act.gated));
+    ops::LinearInput input(
+        ops::gated_pack_forward(ctx_, ops::Activation::kSilu, act.gate, act.up, act.gated));
     act.gate = act.up = Tensor();
     return input;
   }
   const Tensor activated = activation(ctx_, act.gate.shape(), "scratch/activated");
-  ops::swiglu_forward(ctx_, act.gate, act.up, activated);
+  ops::gated_forward(ctx_, ops::Activation::kSilu, act.gate, act.up, activated);
   return ops::LinearInput(activated);
 }
 
@@ -220,7 +221,7 @@ void Block::backward_feed_forward(const BlockPass& pass, BlockActivations& saved
     Tensor activated;
     if (down.uses_input()) {
       activated = activation(ctx_, saved.gate.shape(), "scratch/activated");
-      ops::swiglu_forward(ctx_, saved.gate, saved.up, activated);
+      ops::gated_forward(ctx_, ops::Activation::kSilu, saved.gate, saved.up, activated);
     }
     if (below) grad_activated = activation(ctx_, saved.gate.shape(), "scratch/grad activated");
     ops::LinearInput input(activated), grad_output(grad);
@@ -231,8 +232,8 @@ void Block::backward_feed_forward(const BlockPass& pass, BlockActivations& saved
 
   ops::LinearInput grad_gate(activation(ctx_, saved.gate.shape(), "scratch/grad gate"));
   ops::LinearInput grad_up(activation(ctx_, saved.up.shape(), "scratch/grad up"));
-  ops::swiglu_backward(ctx_, saved.gate, saved.up, grad_activated, grad_gate.rows(),
-                       grad_up.rows());
+  ops::gated_backward(ctx_, ops::Activation::kSilu, saved.gate, saved.up, grad_activated,
+                      grad_gate.rows(), grad_up.rows());
   grad_activated = saved.gate = saved.up = Tensor();
   Tensor grad_normed;
   const bool uses_input = gate.uses_input() || up.uses_input();
@@ -256,7 +257,7 @@ void Block::backward_packed_feed_forward(const BlockPass& pass, BlockActivations
     Tensor grad_activated = activation(ctx_, saved.gated.gate.shape(), "scratch/grad activated");
     const Tensor grad_xa =
         down.backward_input(ctx_, lora(Projection::kDown), grad_output, grad_activated, false);
-    gradients = ops::swiglu_pack_backward(ctx_, saved.gated, grad_activated);
+    gradients = ops::gated_pack_backward(ctx_, saved.gated, grad_activated);
     saved.gated = {};
     grad_activated = Tensor();
     ops::LinearInput activated(std::move(gradients.activated));

@@ -9,7 +9,7 @@
 #include "model/model.h"
 #include "ops/attention.h"
 #include "ops/context.h"
-#include "ops/swiglu_pack.h"
+#include "ops/gated_pack.h"
 
 namespace wgrad::model {
 

@@ -15,16 +15,17 @@ struct Params {
 };
 static_assert(sizeof(Params) == 4);
 
-gpu::KernelSpec kernel_for(std::string_view entry_point, int64_t n) {
+gpu::KernelSpec kernel_for(std::string_view entry_point, int64_t n,
+                           Activation activation = Activation::kSilu) {
   gpu::KernelSpec kernel;
   kernel.source = "activation";
   kernel.entry_point = entry_point;
-  kernel.prelude = vector_prelude(vector_lanes(n)) + std::string(gpu::kernel_source("lib_silu"));
+  kernel.prelude = vector_prelude(vector_lanes(n)) + std::string(activation_text(activation));
   return kernel;
 }
 
 /// Vecs that an invocation of activation.wgsl takes.
-constexpr int64_t kRun = 2, kSwigluBackwardRun = 1;
+constexpr int64_t kRun = 2, kGatedBackwardRun = 1;
 
 /// Calls body(part, params, workgroups) for the parts of n elements that fit a binding, where
 /// part(tensor) is the tensor's part and an invocation takes `run` Vecs.
@@ -39,6 +40,18 @@ void for_parts(const Context& ctx, std::string_view function, int64_t n, int64_t
 }
 
 }  // namespace
+
+std::string_view activation_text(Activation activation) {
+  switch (activation) {
+    case Activation::kSilu:
+      break;
+    case Activation::kGeluTanh:
+      return gpu::kernel_source("lib_gelu_tanh");
+    case Activation::kGelu:
+      return gpu::kernel_source("lib_gelu");
+  }
+  return gpu::kernel_source("lib_silu");
+}
 
 void silu_forward(Context& ctx, const Tensor& x, const Tensor& y) {
   constexpr std::string_view kName = "silu_forward";
@@ -73,26 +86,27 @@ void silu_backward(Context& ctx, const Tensor& x, const Tensor& grad_y, const Te
   });
 }
 
-void swiglu_forward(Context& ctx, const Tensor& gate, const Tensor& up, const Tensor& y) {
-  constexpr std::string_view kName = "swiglu_forward";
+void gated_forward(Context& ctx, Activation activation, const Tensor& gate, const Tensor& up,
+                   const Tensor& y) {
+  constexpr std::string_view kName = "gated_forward";
   const int64_t n = gate.size();
   expect_elements(kName, "gate", gate, DType::kF32, n);
   expect_elements(kName, "up", up, DType::kF32, n);
   expect_elements(kName, "y", y, DType::kF32, n);
   if (n == 0) return;
   if (ctx.kind() == DeviceKind::kCpu) {
-    cpu::swiglu_forward(gate.data<float>(), up.data<float>(), y.data<float>(), n);
+    cpu::gated_forward(activation, gate.data<float>(), up.data<float>(), y.data<float>(), n);
     return;
   }
-  const gpu::KernelSpec kernel = kernel_for(kName, n);
+  const gpu::KernelSpec kernel = kernel_for(kName, n, activation);
   for_parts(ctx, kName, n, kRun, [&](const auto& part, Params params, gpu::Workgroups workgroups) {
     launch(ctx, kernel, {in(part(gate)), in(part(up)), out(part(y))}, params, workgroups);
   });
 }
 
-void swiglu_backward(Context& ctx, const Tensor& gate, const Tensor& up, const Tensor& grad_y,
-                     const Tensor& grad_gate, const Tensor& grad_up) {
-  constexpr std::string_view kName = "swiglu_backward";
+void gated_backward(Context& ctx, Activation activation, const Tensor& gate, const Tensor& up,
+                    const Tensor& grad_y, const Tensor& grad_gate, const Tensor& grad_up) {
+  constexpr std::string_view kName = "gated_backward";
   const int64_t n = gate.size();
   expect_elements(kName, "gate", gate, DType::kF32, n);
   expect_elements(kName, "up", up, DType::kF32, n);
@@ -101,12 +115,12 @@ void swiglu_backward(Context& ctx, const Tensor& gate, const Tensor& up, const T
   expect_elements(kName, "grad_up", grad_up, DType::kF32, n);
   if (n == 0) return;
   if (ctx.kind() == DeviceKind::kCpu) {
-    cpu::swiglu_backward(gate.data<float>(), up.data<float>(), grad_y.data<float>(),
-                         grad_gate.data<float>(), grad_up.data<float>(), n);
+    cpu::gated_backward(activation, gate.data<float>(), up.data<float>(), grad_y.data<float>(),
+                        grad_gate.data<float>(), grad_up.data<float>(), n);
     return;
   }
-  const gpu::KernelSpec kernel = kernel_for(kName, n);
-  for_parts(ctx, kName, n, kSwigluBackwardRun,
+  const gpu::KernelSpec kernel = kernel_for(kName, n, activation);
+  for_parts(ctx, kName, n, kGatedBackwardRun,
             [&](const auto& part, Params params, gpu::Workgroups workgroups) {
               launch(ctx, kernel,
                      {in(part(gate)), in(part(up)), in(part(grad_y)), out(part(grad_gate)),

@@ -36,6 +36,10 @@ void check_shape(const AttentionShape& s) {
                           fmt::format("query_offset {}, window {}", s.query_offset, s.window),
                           "expected none below 0");
   }
+  if (!(s.soft_cap >= 0.0f)) {
+    throw runtime_failure(kFunction, fmt::format("soft_cap {}", s.soft_cap),
+                          "expected 0 (none) or more");
+  }
 }
 
 cpu::AttentionShape cpu_shape(const AttentionShape& s, int64_t queries, int64_t keys) {
@@ -48,6 +52,7 @@ cpu::AttentionShape cpu_shape(const AttentionShape& s, int64_t queries, int64_t 
   shape.query_offset = s.query_offset;
   shape.window = s.window;
   shape.scale = static_cast<double>(s.scale);
+  shape.soft_cap = static_cast<double>(s.soft_cap);
   return shape;
 }
 
@@ -65,10 +70,10 @@ AttentionParams params_for(const AttentionShape& s, int64_t queries, int64_t key
   return p;
 }
 
-void dispatch(Context& ctx, AttentionKernel kernel, int64_t head_dim,
+void dispatch(Context& ctx, AttentionKernel kernel, const AttentionShape& s,
               std::initializer_list<Argument> arguments, AttentionParams params, int64_t count) {
   params.groups = static_cast<uint32_t>(count);
-  launch(ctx, attention_kernel(kernel, head_dim), arguments, params, groups(count));
+  launch(ctx, attention_kernel(kernel, s.head_dim, s.soft_cap), arguments, params, groups(count));
 }
 
 /// Whole rows of the batch that one set of dispatches covers: tokens [first, end), bound from
@@ -147,10 +152,10 @@ void forward_by_keys(Context& ctx, const AttentionShape& s, const Tensor& q, con
   const Tensor part_total = ctx.allocate({parts, 2}, DType::kF32, "scratch/attention_parts");
   AttentionParams params = params_for(s, queries, keys);
   params.splits = static_cast<uint32_t>(splits);
-  dispatch(ctx, AttentionKernel::kDecode, s.head_dim,
+  dispatch(ctx, AttentionKernel::kDecode, s,
            {in(q), in(k), in(v), in(row_begin), ops::out(part_sum), ops::out(part_total)}, params,
            parts);
-  dispatch(ctx, AttentionKernel::kCombine, s.head_dim,
+  dispatch(ctx, AttentionKernel::kCombine, s,
            {in(part_sum), in(part_total), ops::out(out), ops::out(logsumexp)}, params,
            queries * s.heads);
 }
@@ -216,7 +221,7 @@ AttentionSaved attention_forward(Context& ctx, const AttentionShape& s, const Te
                                part(logsumexp));
       continue;
     }
-    dispatch(ctx, AttentionKernel::kForward, s.head_dim,
+    dispatch(ctx, AttentionKernel::kForward, s,
              {in(part(q)), in(key_part(k)), in(key_part(v)), in(part(row_begin)),
               ops::out(part(out)), ops::out(part(logsumexp))},
              params, ceil_div(params.queries, rows) * s.heads);
@@ -269,7 +274,7 @@ void attention_backward(Context& ctx, const AttentionShape& s, const AttentionSa
     const auto tiles = [&](AttentionKernel kernel) {
       return ceil_div(params.queries, attention_tile_rows(kernel, s.head_dim));
     };
-    dispatch(ctx, AttentionKernel::kStatistics, s.head_dim,
+    dispatch(ctx, AttentionKernel::kStatistics, s,
              {in(part(out)), in(part(grad_out)), in(part(logsumexp)), ops::out(part(statistics))},
              params, ceil_div(params.queries * s.heads, 16));
     if (!packed.empty()) {
@@ -278,11 +283,11 @@ void attention_backward(Context& ctx, const AttentionShape& s, const AttentionSa
                                 part(grad_v));
       continue;
     }
-    dispatch(ctx, AttentionKernel::kGradKv, s.head_dim,
+    dispatch(ctx, AttentionKernel::kGradKv, s,
              {in(part(q)), in(part(k)), in(part(v)), in(part(row_end)), in(part(statistics)),
               in(part(grad_out)), ops::out(part(grad_k)), ops::out(part(grad_v))},
              params, tiles(AttentionKernel::kGradKv) * s.kv_heads);
-    dispatch(ctx, AttentionKernel::kGradQ, s.head_dim,
+    dispatch(ctx, AttentionKernel::kGradQ, s,
              {in(part(q)), in(part(k)), in(part(v)), in(part(row_begin)), in(part(statistics)),
               in(part(grad_out)), ops::out(part(grad_q))},
              params, tiles(AttentionKernel::kGradQ) * s.heads);

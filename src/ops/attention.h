@@ -20,6 +20,7 @@ struct AttentionShape {
   int64_t query_offset = 0;
   int64_t window = 0;
   float scale = 0.0f;       ///< usually 1 / sqrt(head_dim)
+  float soft_cap = 0.0f;    ///< scores become soft_cap tanh(score / soft_cap); 0: they stay
   int64_t longest_row = 0;  ///< tokens that no row exceeds, so that less is reserved; 0: not known
   /// Bytes that backward may take, where it runs on subgroup matrices, to keep gradients of scores:
   /// some KV heads at a time. With less than one takes they are computed twice.

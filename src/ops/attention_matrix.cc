@@ -75,7 +75,7 @@ bool has_attention_matrices(const Context& ctx) {
 
 bool attention_uses_matrices(const Context& ctx, const AttentionShape& s, int64_t queries) {
   return ctx.compute() == ComputeType::kF16 && s.head_dim <= kLargestHead && s.scale >= 0.0f &&
-         queries >= kSmallestMatrixBatch && has_attention_matrices(ctx);
+         s.soft_cap == 0.0f && queries >= kSmallestMatrixBatch && has_attention_matrices(ctx);
 }
 
 void attention_forward_matrix(Context& ctx, const AttentionShape& s, const AttentionParams& params,

@@ -18,7 +18,7 @@ namespace {
 struct Parts {
   std::string_view file;
   std::span<const std::string_view> loads, stores;
-  bool first_key, tile;
+  bool first_key, tile, scores;
 };
 
 constexpr std::string_view kQkv[] = {"q", "k", "v"};
@@ -31,19 +31,19 @@ constexpr std::string_view kGradKv[] = {"grad_k", "grad_v"};
 Parts parts(AttentionKernel kernel) {
   switch (kernel) {
     case AttentionKernel::kForward:
-      return {"attention_forward", kQkv, kOut, true, true};
+      return {"attention_forward", kQkv, kOut, true, true, true};
     case AttentionKernel::kDecode:
-      return {"attention_decode", kQkv, {}, true, false};
+      return {"attention_decode", kQkv, {}, true, false, true};
     case AttentionKernel::kCombine:
-      return {"attention_combine", {}, kOut, false, false};
+      return {"attention_combine", {}, kOut, false, false, false};
     case AttentionKernel::kStatistics:
-      return {"attention_statistics", kOuts, {}, false, false};
+      return {"attention_statistics", kOuts, {}, false, false, false};
     case AttentionKernel::kGradQ:
-      return {"attention_grad_q", kGradInputs, kGradQ, true, true};
+      return {"attention_grad_q", kGradInputs, kGradQ, true, true, true};
     case AttentionKernel::kGradKv:
       break;
   }
-  return {"attention_grad_kv", kGradInputs, kGradKv, false, true};
+  return {"attention_grad_kv", kGradInputs, kGradKv, false, true, true};
 }
 
 /// As attention_load_function().
@@ -62,6 +62,16 @@ std::string store_function(std::string_view name, int64_t head_dim) {
 }}
 )",
                      name);
+}
+
+/// What becomes of products of q and k.
+std::string scores_text(float soft_cap) {
+  if (soft_cap <= 0.0f) return std::string(gpu::kernel_source("lib_attention_scores"));
+  std::string text = fmt::format("const SOFT_CAP: f32 = {:.9g};\n", soft_cap);
+  for (const char* name : {"lib_vector4", "lib_tanh", "lib_attention_capped_scores"}) {
+    text += gpu::kernel_source(name);
+  }
+  return text;
 }
 
 struct MatrixParts {
@@ -125,7 +135,7 @@ int64_t attention_tile_rows(AttentionKernel kernel, int64_t head_dim) {
   return kernel == AttentionKernel::kGradKv && head_dim > 128 ? 32 : 64;
 }
 
-gpu::KernelSpec attention_kernel(AttentionKernel kernel, int64_t head_dim) {
+gpu::KernelSpec attention_kernel(AttentionKernel kernel, int64_t head_dim, float soft_cap) {
   const Parts part = parts(kernel);
   gpu::KernelSpec spec;
   spec.source = part.file;
@@ -136,6 +146,7 @@ gpu::KernelSpec attention_kernel(AttentionKernel kernel, int64_t head_dim) {
   spec.prelude += gpu::kernel_source("lib_attention_common");
   if (part.first_key) spec.prelude += gpu::kernel_source("lib_attention_first_key");
   if (part.tile) spec.prelude += gpu::kernel_source("lib_attention_tile");
+  if (part.scores) spec.prelude += scores_text(soft_cap);
   return spec;
 }
 

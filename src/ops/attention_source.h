@@ -23,8 +23,8 @@ static_assert(sizeof(AttentionParams) == 64);
 enum class AttentionKernel : uint8_t { kForward, kDecode, kCombine, kStatistics, kGradQ, kGradKv };
 
 /// The kernel for heads of head_dim (1 to 256) elements: a file of src/kernels behind the
-/// constants, tensor accessors and shared parts that it needs.
-gpu::KernelSpec attention_kernel(AttentionKernel kernel, int64_t head_dim);
+/// constants, tensor accessors and shared parts that it needs. `soft_cap` as in AttentionShape.
+gpu::KernelSpec attention_kernel(AttentionKernel kernel, int64_t head_dim, float soft_cap);
 
 /// Queries (keys in kGradKv) that one workgroup of a tiled kernel covers.
 int64_t attention_tile_rows(AttentionKernel kernel, int64_t head_dim);

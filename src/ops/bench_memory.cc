@@ -91,14 +91,14 @@ class MemoryCases {
     add("swiglu_forward " + size(), 3 * array_bytes(), [=](Context& ctx) {
       const Tensor gate = filled(ctx, rows, width), up = filled(ctx, rows, width);
       const Tensor y = ctx.allocate({rows, width}, DType::kF32, "bench");
-      return [=](Context& c) { swiglu_forward(c, gate, up, y); };
+      return [=](Context& c) { gated_forward(c, Activation::kSilu, gate, up, y); };
     });
     add("swiglu_backward " + size(), 5 * array_bytes(), [=](Context& ctx) {
       const Tensor gate = filled(ctx, rows, width), up = filled(ctx, rows, width);
       const Tensor dy = filled(ctx, rows, width);
       const Tensor dgate = ctx.allocate({rows, width}, DType::kF32, "bench");
       const Tensor dup = ctx.allocate({rows, width}, DType::kF32, "bench");
-      return [=](Context& c) { swiglu_backward(c, gate, up, dy, dgate, dup); };
+      return [=](Context& c) { gated_backward(c, Activation::kSilu, gate, up, dy, dgate, dup); };
     });
     add("silu_backward " + size(), 3 * array_bytes(), [=](Context& ctx) {
       const Tensor x = filled(ctx, rows, width), dy = filled(ctx, rows, width);

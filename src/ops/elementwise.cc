@@ -69,6 +69,18 @@ void copy_by_kernel(Context& ctx, const Tensor& from, const Tensor& to) {
   });
 }
 
+/// The kernels of elementwise.wgsl that read x and factor, and set y or add to it.
+void launch_scaled(Context& ctx, std::string_view name, const Tensor& x, float factor,
+                   const Tensor& y) {
+  const int64_t n = x.size();
+  const gpu::KernelSpec kernel = kernel_for(name, n);
+  for_row_parts(ctx, name, n, 4, [&](int64_t begin, int64_t end) {
+    const int64_t vecs = (end - begin) / vector_lanes(n);
+    launch(ctx, kernel, {in(x.flat(begin, end - begin)), out(y.flat(begin, end - begin))},
+           Params{static_cast<uint32_t>(vecs), factor}, invocations(ceil_div(vecs, kRun)));
+  });
+}
+
 }  // namespace
 
 void add(Context& ctx, const Tensor& x, const Tensor& y) {
@@ -81,12 +93,33 @@ void add(Context& ctx, const Tensor& x, const Tensor& y) {
     cpu::add(y.data<float>(), x.data<float>(), n);
     return;
   }
-  const gpu::KernelSpec kernel = kernel_for(kName, n);
-  for_row_parts(ctx, kName, n, 4, [&](int64_t begin, int64_t end) {
-    const int64_t vecs = (end - begin) / vector_lanes(n);
-    launch(ctx, kernel, {in(x.flat(begin, end - begin)), out(y.flat(begin, end - begin))},
-           Params{static_cast<uint32_t>(vecs), 1.0f}, invocations(ceil_div(vecs, kRun)));
-  });
+  launch_scaled(ctx, kName, x, 1.0f, y);
+}
+
+void add_scaled(Context& ctx, const Tensor& x, float factor, const Tensor& y) {
+  constexpr std::string_view kName = "add_scaled";
+  const int64_t n = x.size();
+  expect_elements(kName, "x", x, DType::kF32, n);
+  expect_elements(kName, "y", y, DType::kF32, n);
+  if (n == 0) return;
+  if (ctx.kind() == DeviceKind::kCpu) {
+    cpu::add_scaled(y.data<float>(), x.data<float>(), factor, n);
+    return;
+  }
+  launch_scaled(ctx, kName, x, factor, y);
+}
+
+void scaled_copy(Context& ctx, const Tensor& x, float factor, const Tensor& y) {
+  constexpr std::string_view kName = "scaled_copy";
+  const int64_t n = x.size();
+  expect_elements(kName, "x", x, DType::kF32, n);
+  expect_elements(kName, "y", y, DType::kF32, n);
+  if (n == 0) return;
+  if (ctx.kind() == DeviceKind::kCpu) {
+    cpu::scaled_copy(y.data<float>(), x.data<float>(), factor, n);
+    return;
+  }
+  launch_scaled(ctx, kName, x, factor, y);
 }
 
 void scale(Context& ctx, const Tensor& x, float factor) {

@@ -1,20 +1,30 @@
 #pragma once
 
+#include <string_view>
+
+#include "cpu/activation.h"
 #include "ops/context.h"
 #include "ops/tensor.h"
 
 namespace wgrad::ops {
 
+using cpu::Activation;
+
 /// All tensors f32 of equal size. Outputs are set.
 void silu_forward(Context& ctx, const Tensor& x, const Tensor& y);
 void silu_backward(Context& ctx, const Tensor& x, const Tensor& grad_y, const Tensor& grad_x);
-/// y = silu(gate) * up (Shazeer 2020).
-void swiglu_forward(Context& ctx, const Tensor& gate, const Tensor& up, const Tensor& y);
-void swiglu_backward(Context& ctx, const Tensor& gate, const Tensor& up, const Tensor& grad_y,
-                     const Tensor& grad_gate, const Tensor& grad_up);
+/// y = activation(gate) * up (Shazeer 2020).
+void gated_forward(Context& ctx, Activation activation, const Tensor& gate, const Tensor& up,
+                   const Tensor& y);
+void gated_backward(Context& ctx, Activation activation, const Tensor& gate, const Tensor& up,
+                    const Tensor& grad_y, const Tensor& grad_gate, const Tensor& grad_up);
+/// WGSL of the activation and its derivative, behind vector_prelude().
+std::string_view activation_text(Activation activation);
 /// y += x.
 void add(Context& ctx, const Tensor& x, const Tensor& y);
-void scale(Context& ctx, const Tensor& x, float factor);  ///< x *= factor
+void add_scaled(Context& ctx, const Tensor& x, float factor, const Tensor& y);  ///< y += factor * x
+void scaled_copy(Context& ctx, const Tensor& x, float factor, const Tensor& y);  ///< y = factor * x
+void scale(Context& ctx, const Tensor& x, float factor);                         ///< x *= factor
 void fill_zero(Context& ctx, const Tensor& x);
 void copy(Context& ctx, const Tensor& from, const Tensor& to);
 

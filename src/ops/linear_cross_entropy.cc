@@ -28,7 +28,8 @@ int64_t chunk_rows(const Context& ctx, int64_t vocab) {
 
 void linear_cross_entropy(Context& ctx, const Tensor& hidden, const Weight& weight,
                           const Tensor& labels, float scale, const Tensor& losses,
-                          const Tensor& grad_hidden, const Tensor& grad_weight, int64_t chunk) {
+                          const Tensor& grad_hidden, const Tensor& grad_weight, const LogitMap& map,
+                          int64_t chunk) {
   constexpr std::string_view kName = "linear_cross_entropy";
   expect_matrix(kName, "hidden", hidden, DType::kF32);
   const int64_t n = hidden.dim(0), h = weight.in_features, vocab = weight.out_features;
@@ -49,9 +50,10 @@ void linear_cross_entropy(Context& ctx, const Tensor& hidden, const Weight& weig
     const Tensor row_labels = labels.flat(begin, count);
     const Tensor row_lse = logsumexp.flat(0, count);
     linear_forward(ctx, x, weight, Tensor(), y);
+    map_logits(ctx, y, map);
     cross_entropy_forward(ctx, y, row_labels, losses.flat(begin, count), row_lse);
     if (!grad_hidden && !grad_weight) continue;
-    cross_entropy_backward(ctx, y, row_labels, row_lse, scale);
+    cross_entropy_backward(ctx, y, row_labels, row_lse, scale, map);
     if (grad_weight) linear_backward_weight(ctx, y, x, grad_weight);
     if (grad_hidden) linear_backward_input(ctx, y, weight, grad_hidden.rows(begin, end), false);
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "cpu/cross_entropy.h"
 #include "ops/context.h"
 #include "ops/linear.h"
 #include "ops/tensor.h"
@@ -8,23 +9,29 @@ namespace wgrad::ops {
 
 inline constexpr int32_t kIgnoreLabel = -100;
 
+using cpu::LogitMap;
+/// The outputs of a model's last layer, in place, become its logits.
+void map_logits(Context& ctx, const Tensor& x, const LogitMap& map);
+
 /// losses[t] = logsumexp(logits[t]) - logits[t, labels[t]]; 0 where the label is outside [0, V).
 /// logits f32 [T, V], labels i32 [T], losses and logsumexp f32 [T].
 void cross_entropy_forward(Context& ctx, const Tensor& logits, const Tensor& labels,
                            const Tensor& losses, const Tensor& logsumexp);
-/// In place: logits <- (softmax - onehot) * scale; exactly 0 for rows that do not count.
+/// In place: logits <- (softmax - onehot) * scale, times the slope of the map that made them;
+/// exactly 0 for rows that do not count.
 void cross_entropy_backward(Context& ctx, const Tensor& logits, const Tensor& labels,
-                            const Tensor& logsumexp, float scale);
+                            const Tensor& logsumexp, float scale, const LogitMap& map = {});
 
-/// Linear and cross-entropy together, a chunk of rows at a time, so that the whole batch's logits
-/// never exist. `hidden` f32 [N, H] holds counted rows only, labels i32 [N]. Sets losses [N]; sets
-/// grad_hidden [N, H] (empty: loss only) with gradients times `scale`; adds to grad_weight [V, H]
-/// (empty: frozen). `chunk` rows at a time, a multiple of 64 (0: as many as a fixed memory holds):
-/// the losses of chunks of more than 8 rows have the same bits for any; gradients are sums over the
-/// vocabulary or over rows, whose order may change with it.
+/// Linear, `map` and cross-entropy together, a chunk of rows at a time, so that the whole batch's
+/// logits never exist. `hidden` f32 [N, H] holds counted rows only, labels i32 [N]. Sets losses
+/// [N]; sets grad_hidden [N, H] (empty: loss only) with gradients times `scale`; adds to
+/// grad_weight [V, H] (empty: frozen). `chunk` rows at a time, a multiple of 64 (0: as many as a
+/// fixed memory holds): the losses of chunks of more than 8 rows have the same bits for any;
+/// gradients are sums over the vocabulary or over rows, whose order may change with it.
 void linear_cross_entropy(Context& ctx, const Tensor& hidden, const Weight& weight,
                           const Tensor& labels, float scale, const Tensor& losses,
-                          const Tensor& grad_hidden, const Tensor& grad_weight, int64_t chunk = 0);
+                          const Tensor& grad_hidden, const Tensor& grad_weight,
+                          const LogitMap& map = {}, int64_t chunk = 0);
 
 /// out[0] = sum of x, deterministic (f32 pairwise on the GPU, double on the CPU); added to out[0]
 /// when accumulate.

@@ -44,13 +44,16 @@ struct RowLayout {
 };
 
 gpu::KernelSpec row_kernel(const Context& ctx, const RowLayout& layout,
-                           std::string_view entry_point) {
+                           std::string_view entry_point, float weight_offset = 0.0f) {
   gpu::KernelSpec kernel;
   kernel.source = "rms_norm";
   kernel.entry_point = entry_point;
   kernel.prelude = reduction_prelude(ctx.features(), layout.lanes) +
                    "const HELD: u32 = " + std::to_string(layout.held) + "u;\n";
   kernel.overrides = {{"WIDTH", static_cast<double>(layout.width)}};
+  if (weight_offset != 0.0f) {
+    kernel.overrides.emplace_back("WEIGHT_OFFSET", static_cast<double>(weight_offset));
+  }
   return kernel;
 }
 
@@ -61,7 +64,7 @@ RowParams row_params(int64_t rows, int64_t n, const RowLayout& layout, float eps
 
 void backward_with_weight(Context& ctx, const Tensor& x, const Tensor& weight,
                           const Tensor& inv_rms, const Tensor& grad_y, const Tensor& grad_x,
-                          bool accumulate, const Tensor& grad_weight) {
+                          bool accumulate, const Tensor& grad_weight, float weight_offset) {
   constexpr std::string_view kName = "rms_norm_backward";
   constexpr int64_t kFewestRows = 8, kMostGroups = 512, kTotalColumns = 16;
   const int64_t rows = x.dim(0), n = x.dim(1);
@@ -73,7 +76,7 @@ void backward_with_weight(Context& ctx, const Tensor& x, const Tensor& weight,
   const int64_t most_groups = ceil_div(rows, part) * ceil_div(std::min(rows, part), rows_per_group);
   const Tensor partial = ctx.allocate({most_groups, n}, DType::kF32, "scratch/rms_norm");
 
-  gpu::KernelSpec kernel = row_kernel(ctx, layout, "rms_norm_backward_weight");
+  gpu::KernelSpec kernel = row_kernel(ctx, layout, "rms_norm_backward_weight", weight_offset);
   kernel.overrides.emplace_back("ACCUMULATE", accumulate ? 1.0 : 0.0);
   uint32_t groups = 0;
   for_row_parts(ctx, kName, rows, n * 4, [&](int64_t begin, int64_t end) {
@@ -95,7 +98,7 @@ void backward_with_weight(Context& ctx, const Tensor& x, const Tensor& weight,
 }  // namespace
 
 void rms_norm_forward(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& y,
-                      const Tensor& inv_rms, float eps) {
+                      const Tensor& inv_rms, float eps, float weight_offset) {
   constexpr std::string_view kName = "rms_norm_forward";
   expect_matrix(kName, "x", x, DType::kF32);
   const int64_t rows = x.dim(0), n = x.dim(1);
@@ -105,11 +108,12 @@ void rms_norm_forward(Context& ctx, const Tensor& x, const Tensor& weight, const
   if (x.size() == 0) return;
   if (ctx.kind() == DeviceKind::kCpu) {
     cpu::rms_norm_forward(x.data<float>(), weight.data<float>(), y.data<float>(),
-                          inv_rms.data<float>(), rows, n, static_cast<double>(eps));
+                          inv_rms.data<float>(), rows, n, static_cast<double>(eps),
+                          static_cast<double>(weight_offset));
     return;
   }
   const RowLayout layout(n);
-  const gpu::KernelSpec kernel = row_kernel(ctx, layout, kName);
+  const gpu::KernelSpec kernel = row_kernel(ctx, layout, kName, weight_offset);
   for_row_parts(ctx, kName, rows, n * 4, [&](int64_t begin, int64_t end) {
     launch(ctx, kernel,
            {in(x.rows(begin, end)), in(weight), out(y.rows(begin, end)),
@@ -121,7 +125,7 @@ void rms_norm_forward(Context& ctx, const Tensor& x, const Tensor& weight, const
 
 void rms_norm_backward(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& inv_rms,
                        const Tensor& grad_y, const Tensor& grad_x, bool accumulate,
-                       const Tensor& grad_weight) {
+                       const Tensor& grad_weight, float weight_offset) {
   constexpr std::string_view kName = "rms_norm_backward";
   expect_matrix(kName, "x", x, DType::kF32);
   const int64_t rows = x.dim(0), n = x.dim(1);
@@ -134,16 +138,18 @@ void rms_norm_backward(Context& ctx, const Tensor& x, const Tensor& weight, cons
   if (ctx.kind() == DeviceKind::kCpu) {
     cpu::rms_norm_backward(x.data<float>(), weight.data<float>(), inv_rms.data<float>(),
                            grad_y.data<float>(), grad_x.data<float>(),
-                           grad_weight ? grad_weight.data<float>() : nullptr, rows, n, accumulate);
+                           grad_weight ? grad_weight.data<float>() : nullptr, rows, n, accumulate,
+                           static_cast<double>(weight_offset));
     return;
   }
   if (ctx.modelled() == DeviceKind::kCpu) return;
   if (grad_weight) {
-    backward_with_weight(ctx, x, weight, inv_rms, grad_y, grad_x, accumulate, grad_weight);
+    backward_with_weight(ctx, x, weight, inv_rms, grad_y, grad_x, accumulate, grad_weight,
+                         weight_offset);
     return;
   }
   const RowLayout layout(n);
-  gpu::KernelSpec kernel = row_kernel(ctx, layout, kName);
+  gpu::KernelSpec kernel = row_kernel(ctx, layout, kName, weight_offset);
   kernel.overrides.emplace_back("ACCUMULATE", accumulate ? 1.0 : 0.0);
   for_row_parts(ctx, kName, rows, n * 4, [&](int64_t begin, int64_t end) {
     launch(ctx, kernel,

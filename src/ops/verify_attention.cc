@@ -23,11 +23,13 @@ cpu::AttentionShape cpu_shape(const AttentionCase& c) {
   s.query_offset = c.shape.query_offset;
   s.window = c.shape.window;
   s.scale = static_cast<double>(c.shape.scale);
+  s.soft_cap = static_cast<double>(c.shape.soft_cap);
   return s;
 }
 
 /// Follows the roundings of one case. The arithmetic is that of the equations: s = scale q k^T,
-/// p = exp(s - logsumexp), out = p v; grad_s = p (grad_out v^T - delta).
+/// capped, p = exp(s - logsumexp), out = p v; grad_s = p (grad_out v^T - delta) times the cap's
+/// slope.
 class Bounder {
  public:
   Bounder(const AttentionCase& c, const AttentionInputs& in, const AttentionRounding& rounding,
@@ -88,14 +90,25 @@ class Bounder {
   }
 
   struct Score {
-    double value, error;  ///< natural logarithm's units
+    double value, error;        ///< natural logarithm's units
+    double slope, slope_error;  ///< of the cap
   };
   Score score(int64_t i, int64_t h, int64_t j) const {
     const double scale = std::abs(static_cast<double>(s_.scale));
     const Dot d = dot(&in_.q[q_at(i, h)], &in_.k[k_at(j, h)]);
     // Rounded again: the scale's constant, the product with it and the difference to the maximum.
-    return {d.value * static_cast<double>(s_.scale),
-            scale * (dot_error(d.magnitude) + 4 * u_ * std::abs(d.value))};
+    const Score score{d.value * static_cast<double>(s_.scale),
+                      scale * (dot_error(d.magnitude) + 4 * u_ * std::abs(d.value)), 1.0, 0.0};
+    return s_.soft_cap > 0 ? capped(score) : score;
+  }
+  /// A cap lets no error grow. Its argument's factor and division err by 8 roundings, its tanh by
+  /// 20 (lib_tanh.wgsl) and its product by 4, all relative, as the difference that follows.
+  Score capped(const Score& s) const {
+    const double cap = static_cast<double>(s_.soft_cap), t = std::tanh(s.value / cap);
+    const double error = s.error + 36 * u_ * std::abs(cap * t);
+    // The slope (1 - t) (1 + t) from a t that is off by error / cap.
+    const double t_error = error / cap + 8 * u_;
+    return {cap * t, error, (1.0 - t) * (1.0 + t), 2.0 * t_error + t_error * t_error};
   }
   /// Relative error of exp(x) computed as exp2 with an argument that is off by `error`. WGSL allows
   /// exp2 (3 + 2 |x|) units in the last place, which are 2 u each.
@@ -162,9 +175,11 @@ class Bounder {
       const double p_error = p * exp_error(s.value - lse, s.error + lse_error);
       const Dot dp = dot(&in_.grad_out[at], &in_.v[kv]);
       const double difference = dp.value - delta;
-      const double grad_s_error = p_error * std::abs(difference) +
-                                  (p + p_error) * (dot_error(dp.magnitude) + delta_error +
-                                                   4 * u_ * (std::abs(dp.value) + std::abs(delta)));
+      const double before_cap = p_error * std::abs(difference) +
+                                (p + p_error) * (dot_error(dp.magnitude) + delta_error +
+                                                 4 * u_ * (std::abs(dp.value) + std::abs(delta)));
+      const double grad_s_error =
+          before_cap * (s.slope + s.slope_error) + p * std::abs(difference) * s.slope_error;
       const double p_sum = p_error + p * (n * u_ + 2 * h_) + (h_ > 0 ? 0x1p-24 : 0.0);
       const double grad_s_sum = grad_s_error + p * std::abs(difference) * (n * u_ + 2 * h_) +
                                 h_ * 0x1p-12 * (dp.magnitude + delta_magnitude);
@@ -199,6 +214,7 @@ std::string AttentionCase::describe() const {
                                  shape.heads, shape.kv_heads, shape.head_dim);
   if (queries > 0) text += fmt::format(", last {} query", queries);
   if (shape.window > 0) text += fmt::format(", window {}", shape.window);
+  if (shape.soft_cap > 0) text += fmt::format(", cap {}", shape.soft_cap);
   if (magnitude != 1.0f) text += fmt::format(", q k to {}", magnitude);
   if (shape.kept_scores_limit != AttentionShape().kept_scores_limit) {
     text += fmt::format(", keeps {} bytes", shape.kept_scores_limit);

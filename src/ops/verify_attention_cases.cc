@@ -57,6 +57,11 @@ AttentionCase with_magnitude(AttentionCase c, float of_scores, float of_gradient
   return c;
 }
 
+AttentionCase capped(AttentionCase c, float soft_cap) {
+  c.shape.soft_cap = soft_cap;
+  return c;
+}
+
 /// With this limit on the gradients of scores that are kept, where the longest row may be unknown.
 AttentionCase keeping(AttentionCase c, int64_t limit, bool knows_rows = true) {
   c.shape.kept_scores_limit = limit;
@@ -83,6 +88,9 @@ std::vector<AttentionCase> attention_cases(VerifyLevel level) {
       keeping(make_case(2, 1, 64, {40, 150, 3}, 17), 0),
       keeping(make_case(4, 2, 80, {37, 64}), 0),
       keeping(make_case(8, 4, 64, {100, 300}), 1 << 20),
+      capped(make_case(4, 2, 64, {33, 70}, 20), 2.0f),
+      capped(with_magnitude(make_case(2, 1, 30, {130, 7}), 30.0f, 1.0f), 50.0f),
+      capped(generating(make_case(2, 1, 64, {300}), 2), 1.0f),
       generating(make_case(4, 2, 64, {700}), 1),
       generating(make_case(2, 1, 64, {200}), 70),
   };
@@ -96,6 +104,11 @@ std::vector<AttentionCase> attention_cases(VerifyLevel level) {
       make_case(4, 2, 96, {130}),
       make_case(4, 2, 112, {64, 64, 64}),
       make_case(2, 1, 256, {100, 31}),
+      capped(make_case(4, 2, 256, {100, 31}), 50.0f),
+      capped(with_magnitude(make_case(4, 2, 128, {200, 100}), 10.0f, 1e-3f), 50.0f),
+      capped(keeping(make_case(4, 2, 128, {500}, 128), 0), 1.0f),
+      capped(keeping(make_case(4, 2, 64, {500}, 128), 0), 1.0f),
+      capped(make_case(6, 2, 64, {1000, 517}), 0.5f),
       make_case(3, 1, 1, {70}),
       make_case(2, 2, 250, {65}),
       make_case(6, 2, 64, {1000, 517}),

@@ -6,8 +6,8 @@
 #include "cpu/activation.h"
 #include "cpu/softmax.h"
 #include "ops/elementwise.h"
+#include "ops/verify_activation.h"
 #include "ops/verify_families.h"
-#include "ops/verify_silu.h"
 
 namespace wgrad::ops {
 namespace {
@@ -15,29 +15,6 @@ namespace {
 constexpr double u = kF32Rounding;
 /// Below this an f32 result may be flushed to zero.
 constexpr double kFlushed = 2e-38;
-/// exp() is taken of -80 at least, so the activations' tails end there.
-constexpr double kTail = 2e-33;
-
-double logistic(double x) { return 1.0 / (1.0 + std::exp(-x)); }
-
-/// Relative error of the logistic function: exp() may err by 3 + 2|x| ulp, which matters as far as
-/// its result does; a division by 2.5 ulp, and some roundings.
-double logistic_error(double x) {
-  return (16.0 + 4.0 * std::min(std::abs(x), 80.0) * (1.0 - logistic(x))) * u;
-}
-
-}  // namespace
-
-double silu_bound(double x) { return std::abs(x) * logistic(x) * logistic_error(x) + kTail; }
-
-/// Of s (1 + x (1 - s)), whose terms may cancel.
-double silu_slope_bound(double x) {
-  const double s = logistic(x);
-  return s * (1.0 + std::abs(x) * (1.0 - s)) * (16.0 + 4.0 * std::min(std::abs(x), 80.0)) * u +
-         kTail * 100.0;
-}
-
-namespace {
 
 Tensor upload(Context& ctx, const std::vector<float>& values) {
   return ctx.make<float>({static_cast<int64_t>(values.size())}, DType::kF32, values, "verify");
@@ -66,44 +43,49 @@ VerifyResult silu_case(Context& ctx, const std::string& what, size_t n) {
   const Tensor tx = upload(ctx, x), tg = upload(ctx, grad);
   const Tensor out = ctx.allocate(tx.shape(), DType::kF32, "verify");
   silu_forward(ctx, tx, out);
-  check.compare("y", ctx.read<float>(out), y,
-                [&](size_t i) { return silu_bound(static_cast<double>(x[i])); });
+  check.compare("y", ctx.read<float>(out), y, [&](size_t i) {
+    return activation_bound(Activation::kSilu, static_cast<double>(x[i]));
+  });
   silu_backward(ctx, tx, tg, out);
   check.compare("grad_x", ctx.read<float>(out), grad_x, [&](size_t i) {
-    return std::abs(static_cast<double>(grad[i])) * silu_slope_bound(static_cast<double>(x[i])) +
+    return std::abs(static_cast<double>(grad[i])) *
+               activation_slope_bound(Activation::kSilu, static_cast<double>(x[i])) +
            kFlushed;
   });
   return check.result();
 }
 
-VerifyResult swiglu_case(Context& ctx, const std::string& what, size_t n) {
-  VerifyCheck check("swiglu", what, "core");
+VerifyResult gated_case(Context& ctx, const std::string& what, Activation activation, size_t n) {
+  VerifyCheck check("gated " + std::string(activation_name(activation)), what, "core");
   std::vector<float> gate = gates(n, 21);
   for (float& g : gate) g = std::clamp(g, -1e5f, 1e5f);
   const std::vector<float> up = verify_decades(n, 22), grad = verify_decades(n, 23);
   std::vector<double> y(n), grad_gate(n), grad_up(n);
-  cpu::swiglu_forward(to_double(gate).data(), to_double(up).data(), y.data(),
+  cpu::gated_forward(activation, to_double(gate).data(), to_double(up).data(), y.data(),
+                     static_cast<int64_t>(n));
+  cpu::gated_backward(activation, to_double(gate).data(), to_double(up).data(),
+                      to_double(grad).data(), grad_gate.data(), grad_up.data(),
                       static_cast<int64_t>(n));
-  cpu::swiglu_backward(to_double(gate).data(), to_double(up).data(), to_double(grad).data(),
-                       grad_gate.data(), grad_up.data(), static_cast<int64_t>(n));
   const Tensor tg = upload(ctx, gate), tu = upload(ctx, up), td = upload(ctx, grad);
   const Tensor out = ctx.allocate(tg.shape(), DType::kF32, "verify");
   const Tensor out_up = ctx.allocate(tg.shape(), DType::kF32, "verify");
-  swiglu_forward(ctx, tg, tu, out);
+  gated_forward(ctx, activation, tg, tu, out);
   const auto size = [](const std::vector<float>& v, size_t i) {
     return std::abs(static_cast<double>(v[i]));
   };
   check.compare("y", ctx.read<float>(out), y, [&](size_t i) {
-    return size(up, i) * silu_bound(static_cast<double>(gate[i])) + 2 * u * std::abs(y[i]) +
-           kFlushed;
+    return size(up, i) * activation_bound(activation, static_cast<double>(gate[i])) +
+           2 * u * std::abs(y[i]) + kFlushed;
   });
-  swiglu_backward(ctx, tg, tu, td, out, out_up);
+  gated_backward(ctx, activation, tg, tu, td, out, out_up);
   check.compare("grad_gate", ctx.read<float>(out), grad_gate, [&](size_t i) {
-    return size(up, i) * size(grad, i) * silu_slope_bound(static_cast<double>(gate[i])) + kFlushed;
+    return size(up, i) * size(grad, i) *
+               activation_slope_bound(activation, static_cast<double>(gate[i])) +
+           kFlushed;
   });
   check.compare("grad_up", ctx.read<float>(out_up), grad_up, [&](size_t i) {
-    return size(grad, i) * silu_bound(static_cast<double>(gate[i])) + 2 * u * std::abs(grad_up[i]) +
-           kFlushed;
+    return size(grad, i) * activation_bound(activation, static_cast<double>(gate[i])) +
+           2 * u * std::abs(grad_up[i]) + kFlushed;
   });
   return check.result();
 }
@@ -111,19 +93,26 @@ VerifyResult swiglu_case(Context& ctx, const std::string& what, size_t n) {
 VerifyResult add_scale_case(Context& ctx, const std::string& what, size_t n) {
   VerifyCheck check("add, scale, copy", what, "core");
   const std::vector<float> x = verify_decades(n, 31), y = verify_decades(n, 32);
-  std::vector<double> sum(n), scaled(n);
+  std::vector<double> sum(n), scaled(n), scaled_sum(n);
   for (size_t i = 0; i < n; ++i) {
     sum[i] = static_cast<double>(x[i]) + static_cast<double>(y[i]);
     scaled[i] = static_cast<double>(x[i]) * static_cast<double>(0.3f);
+    scaled_sum[i] = scaled[i] + static_cast<double>(y[i]);
   }
   const Tensor tx = upload(ctx, x), ty = upload(ctx, y);
   add(ctx, tx, ty);
   check.compare("y", ctx.read<float>(ty), sum, [&](size_t i) { return u * std::abs(sum[i]); });
+  const auto scaled_bound = [&](size_t i) { return u * std::abs(scaled[i]); };
+  scaled_copy(ctx, tx, 0.3f, ty);
+  check.compare("scaled copy", ctx.read<float>(ty), scaled, scaled_bound);
+  const Tensor residual = upload(ctx, y);
+  add_scaled(ctx, tx, 0.3f, residual);
+  check.compare("scaled sum", ctx.read<float>(residual), scaled_sum,
+                [&](size_t i) { return scaled_bound(i) + u * std::abs(scaled_sum[i]); });
   copy(ctx, tx, ty);
   check.require(ctx.read<float>(ty) == x, "a copy has the same bits");
   scale(ctx, tx, 0.3f);
-  check.compare("x", ctx.read<float>(tx), scaled,
-                [&](size_t i) { return u * std::abs(scaled[i]); });
+  check.compare("x", ctx.read<float>(tx), scaled, scaled_bound);
   fill_zero(ctx, tx);
   check.require(ctx.read<float>(tx) == std::vector<float>(n, 0.0f), "fill_zero leaves zeros");
   return check.result();
@@ -184,7 +173,10 @@ void add_elementwise_cases(const Context&, VerifyLevel level, std::vector<Verify
   for (size_t n : sizes) {
     const std::string what = fmt::format("n {}, 1e-5..1e5", n);
     cases.push_back({"silu", what, [=](Context& ctx) { return silu_case(ctx, what, n); }});
-    cases.push_back({"swiglu", what, [=](Context& ctx) { return swiglu_case(ctx, what, n); }});
+    for (const Activation activation : kActivations) {
+      cases.push_back({"gated " + std::string(activation_name(activation)), what,
+                       [=](Context& ctx) { return gated_case(ctx, what, activation, n); }});
+    }
     cases.push_back(
         {"add, scale, copy", what, [=](Context& ctx) { return add_scale_case(ctx, what, n); }});
   }

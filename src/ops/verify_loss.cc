@@ -103,6 +103,7 @@ VerifyResult cross_entropy_case(Context& ctx, const std::string& what, LossCase 
 
 struct FusedCase {
   int64_t rows, h, vocab;
+  LogitMap map = {};
 };
 
 /// The fused loss against the composed one in double.
@@ -118,7 +119,7 @@ VerifyResult fused_case(Context& ctx, const std::string& what, FusedCase c) {
   std::vector<double> losses(rows), grad_hidden(rows * h), grad_weight(vocab * h);
   cpu::linear_cross_entropy(to_double(hidden).data(), to_double(weight).data(), labels.data(),
                             static_cast<double>(scale), losses.data(), grad_hidden.data(),
-                            grad_weight.data(), c.rows, c.h, c.vocab);
+                            grad_weight.data(), c.rows, c.h, c.vocab, c.map);
 
   const Tensor tx = ctx.make<float>({c.rows, c.h}, DType::kF32, hidden, "verify");
   const Tensor tw = ctx.make<float>({c.vocab, c.h}, DType::kF32, weight, "verify");
@@ -127,22 +128,29 @@ VerifyResult fused_case(Context& ctx, const std::string& what, FusedCase c) {
   const Tensor gx = ctx.allocate({c.rows, c.h}, DType::kF32, "verify");
   const Tensor gw = ctx.allocate_zeroed({c.vocab, c.h}, DType::kF32, "verify");
   Weight w = weight_from(tw, "verify");
-  linear_cross_entropy(ctx, tx, w, tl, scale, out, gx, gw);
+  linear_cross_entropy(ctx, tx, w, tl, scale, out, gx, gw, c.map);
 
   // |hidden| <= 2, |weight| <= 1/2: a logit is a sum of h terms of at most 1.
   const double n = static_cast<double>(c.h);
   // With f16 operands each of a product's two is rounded to 11 bits.
   const double operand = ctx.compute() == ComputeType::kF16 ? 2.0 * 0x1p-11 : 0.0;
-  const double logit = ((n + 2.0) * u + operand) * n;
+  // A map's factor is rounded, a cap lets no error grow and adds 36 roundings
+  // (verify_attention.cc).
+  const bool capped = c.map.soft_cap > 0;
+  const double logit = (((n + 2.0) * u + operand) * n + 2.0 * u * n) * c.map.scale +
+                       (capped ? 36.0 * u * std::min(c.map.soft_cap, n * c.map.scale) : 0.0);
   const double lse = logsumexp_bound(std::log(static_cast<double>(c.vocab)) + n, c.vocab);
-  const double p = 2.0 * logit + lse + 16.0 * u;  // relative error of a probability
+  // Relative errors of a probability and, where there is a cap, absolute of its slope.
+  const double p =
+      2.0 * logit + lse + 16.0 * u + (capped ? 2.0 * logit / c.map.soft_cap + 16.0 * u : 0.0);
   check.compare("losses", ctx.read<float>(out), losses, [&](size_t) { return 2.0 * logit + lse; });
   // Rows of the gradient of the logits sum to 2 scale in size; their products are summed over V.
   check.compare("grad_hidden", ctx.read<float>(gx), grad_hidden, [&](size_t) {
-    return scale * 2.0 * 0.5 * (p + (std::sqrt(static_cast<double>(c.vocab)) + 4.0) * u + operand);
+    return scale * c.map.scale * 2.0 * 0.5 *
+           (p + (std::sqrt(static_cast<double>(c.vocab)) + 4.0) * u + operand);
   });
   check.compare("grad_weight", ctx.read<float>(gw), grad_weight, [&](size_t) {
-    return scale * 2.0 * static_cast<double>(c.rows) *
+    return scale * c.map.scale * 2.0 * static_cast<double>(c.rows) *
            (p + (std::sqrt(static_cast<double>(c.rows)) + 4.0) * u + operand);
   });
   return check.result();
@@ -162,7 +170,7 @@ VerifyResult chunk_case(Context& ctx, const std::string& what) {
   const auto losses = [&](int64_t chunk) {
     const Tensor out = ctx.allocate({kRows}, DType::kF32, "verify");
     linear_cross_entropy(ctx, hidden, weight_from(weight, "verify"), device_labels, 1.0f, out, {},
-                         {}, chunk);
+                         {}, {}, chunk);
     return ctx.read<float>(out);
   };
   const std::vector<float> whole = losses(192);
@@ -199,7 +207,11 @@ void add_loss_cases(const Context&, VerifyLevel level, std::vector<VerifyCase>& 
   std::vector<LossCase> shapes = {{1, 1, false},      {7, 31, false},    {33, 257, true},
                                   {6, 1000, false},   {2, 32000, false}, {3, 32000, true},
                                   {1, 128256, false}, {7, 151936, false}};
-  std::vector<FusedCase> fused = {{5, 16, 31}, {70, 33, 1000}};
+  std::vector<FusedCase> fused = {{5, 16, 31},
+                                  {70, 33, 1000},
+                                  {70, 33, 1000, {0.125, 0.0}},
+                                  {70, 33, 1000, {1.0, 3.0}},
+                                  {5, 16, 31, {0.5, 30.0}}};
   std::vector<int64_t> sums = {1, 33, 5003, 70000};
   if (level == VerifyLevel::kFull) {
     shapes.insert(shapes.end(), {{70001, 33, false},
@@ -217,7 +229,10 @@ void add_loss_cases(const Context&, VerifyLevel level, std::vector<VerifyCase>& 
         {"cross_entropy", what, [=](Context& ctx) { return cross_entropy_case(ctx, what, c); }});
   }
   for (FusedCase c : fused) {
-    const std::string what = fmt::format("rows {}, width {}, vocabulary {}", c.rows, c.h, c.vocab);
+    std::string what = fmt::format("rows {}, width {}, vocabulary {}", c.rows, c.h, c.vocab);
+    if (!c.map.is_identity()) {
+      what += fmt::format(", times {}, cap {}", c.map.scale, c.map.soft_cap);
+    }
     cases.push_back(
         {"linear_cross_entropy", what, [=](Context& ctx) { return fused_case(ctx, what, c); }});
   }

@@ -16,6 +16,7 @@ constexpr float kEps = 1e-6f;
 
 struct Shape2 {
   int64_t rows, n;
+  float weight_offset = 0.0f;
 };
 
 /// Additions that one term of a row's sum goes through at most: a lane's own, the lanes of a
@@ -44,7 +45,8 @@ struct Inputs {
         y(x.size()),
         inv_rms64(static_cast<size_t>(s.rows)) {
     cpu::rms_norm_forward(to_double(x).data(), to_double(weight).data(), y.data(), inv_rms64.data(),
-                          s.rows, s.n, static_cast<double>(kEps));
+                          s.rows, s.n, static_cast<double>(kEps),
+                          static_cast<double>(s.weight_offset));
     inv_rms.assign(inv_rms64.begin(), inv_rms64.end());
   }
 };
@@ -56,9 +58,10 @@ VerifyResult forward_case(Context& ctx, const std::string& what, Shape2 s) {
   const Tensor weight = ctx.make<float>({s.n}, DType::kF32, in.weight, "verify");
   const Tensor y = ctx.allocate({s.rows, s.n}, DType::kF32, "verify");
   const Tensor inv_rms = ctx.allocate({s.rows}, DType::kF32, "verify");
-  rms_norm_forward(ctx, x, weight, y, inv_rms, kEps);
-  // inverseSqrt may err by 2 ulp (4u) and halves the sum's relative error; two products follow.
-  const double relative = (0.5 * row_depth(s.n) + 8.0) * u;
+  rms_norm_forward(ctx, x, weight, y, inv_rms, kEps, s.weight_offset);
+  // inverseSqrt may err by 2 ulp (4u) and halves the sum's relative error; two products follow, one
+  // with a weight whose sum with the offset is rounded.
+  const double relative = (0.5 * row_depth(s.n) + 9.0) * u;
   check.compare("y", ctx.read<float>(y), in.y,
                 [&](size_t i) { return relative * std::abs(in.y[i]); });
   check.compare("inv_rms", ctx.read<float>(inv_rms), in.inv_rms64,
@@ -77,25 +80,29 @@ struct Backward {
         grad_weight_size(in.weight.size()) {
     cpu::rms_norm_backward(to_double(in.x).data(), to_double(in.weight).data(),
                            to_double(in.inv_rms).data(), to_double(in.grad_y).data(), grad_x.data(),
-                           grad_weight.data(), s.rows, s.n, accumulate);
+                           grad_weight.data(), s.rows, s.n, accumulate,
+                           static_cast<double>(s.weight_offset));
     for (size_t c = 0; c < in.weight.size(); ++c) {
       grad_weight_size[c] = std::abs(static_cast<double>(in.grad_weight[c]));
     }
     const size_t n = static_cast<size_t>(s.n);
     for (size_t r = 0; r < static_cast<size_t>(s.rows); ++r) {
       const double inv = in.inv_rms[r];
+      const auto weight = [&](size_t c) {
+        return static_cast<double>(s.weight_offset) + static_cast<double>(in.weight[c]);
+      };
       double mean = 0.0;
       for (size_t c = 0; c < n; ++c) {
         const size_t i = r * n + c;
-        mean += std::abs(static_cast<double>(in.x[i]) * inv * in.weight[c] * in.grad_y[i]);
+        mean += std::abs(static_cast<double>(in.x[i]) * inv * weight(c) * in.grad_y[i]);
         grad_weight_size[c] += std::abs(static_cast<double>(in.grad_y[i]) * in.x[i] * inv);
       }
       mean /= static_cast<double>(s.n);
       for (size_t c = 0; c < n; ++c) {
         const size_t i = r * n + c;
-        const double direct = std::abs(static_cast<double>(in.weight[c]) * in.grad_y[i]);
+        const double direct = std::abs(weight(c) * in.grad_y[i]);
         const double across = std::abs(in.x[i] * inv) * mean;
-        grad_x_size[i] = inv * (4.0 * direct + (row_depth(s.n) + 10.0) * across);
+        grad_x_size[i] = inv * (5.0 * direct + (row_depth(s.n) + 11.0) * across);
         if (accumulate) {
           grad_x_size[i] += std::abs(static_cast<double>(in.grad_x[i])) + std::abs(grad_x[i]);
         }
@@ -114,7 +121,8 @@ VerifyResult backward_case(Context& ctx, const std::string& what, Shape2 s, bool
   const Tensor grad_y = ctx.make<float>({s.rows, s.n}, DType::kF32, in.grad_y, "verify");
   const Tensor grad_x = ctx.make<float>({s.rows, s.n}, DType::kF32, in.grad_x, "verify");
   const Tensor grad_weight = ctx.make<float>({s.n}, DType::kF32, in.grad_weight, "verify");
-  rms_norm_backward(ctx, x, weight, inv_rms, grad_y, grad_x, accumulate, grad_weight);
+  rms_norm_backward(ctx, x, weight, inv_rms, grad_y, grad_x, accumulate, grad_weight,
+                    s.weight_offset);
   const std::vector<float> first = ctx.read<float>(grad_weight);
   check.compare("grad_x", ctx.read<float>(grad_x), expected.grad_x,
                 [&](size_t i) { return u * expected.grad_x_size[i]; });
@@ -127,7 +135,8 @@ VerifyResult backward_case(Context& ctx, const std::string& what, Shape2 s, bool
                 [&](size_t c) { return depth * u * expected.grad_weight_size[c]; });
 
   ctx.upload<float>(grad_weight, in.grad_weight);
-  rms_norm_backward(ctx, x, weight, inv_rms, grad_y, grad_x, accumulate, grad_weight);
+  rms_norm_backward(ctx, x, weight, inv_rms, grad_y, grad_x, accumulate, grad_weight,
+                    s.weight_offset);
   check.require(ctx.read<float>(grad_weight) == first, "grad_weight has the same bits every run");
   return check.result();
 }
@@ -135,8 +144,9 @@ VerifyResult backward_case(Context& ctx, const std::string& what, Shape2 s, bool
 }  // namespace
 
 void add_norm_cases(const Context&, VerifyLevel level, std::vector<VerifyCase>& cases) {
-  std::vector<Shape2> shapes = {{1, 1},   {3, 31},   {33, 33},  {5, 257},  {130, 64},
-                                {7, 576}, {2, 4100}, {3, 9001}, {300, 128}};
+  std::vector<Shape2> shapes = {{1, 1},     {3, 31},        {33, 33},        {5, 257},
+                                {130, 64},  {7, 576},       {2, 4100},       {3, 9001},
+                                {300, 128}, {33, 33, 1.0f}, {70, 576, 1.0f}, {3, 9001, 1.0f}};
   if (level == VerifyLevel::kFull) {
     for (Shape2 s : {Shape2{2, 2},
                      {1, 16384},
@@ -150,7 +160,9 @@ void add_norm_cases(const Context&, VerifyLevel level, std::vector<VerifyCase>& 
     }
   }
   for (Shape2 s : shapes) {
-    const std::string what = fmt::format("rows {}, n {}, 1e-5..1e5", s.rows, s.n);
+    const std::string what =
+        fmt::format("rows {}, n {}, 1e-5..1e5{}", s.rows, s.n,
+                    s.weight_offset == 0.0f ? "" : fmt::format(", weight + {}", s.weight_offset));
     cases.push_back(
         {"rms_norm_forward", what, [=](Context& ctx) { return forward_case(ctx, what, s); }});
     for (bool accumulate : {false, true}) {

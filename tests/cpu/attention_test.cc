@@ -27,6 +27,11 @@ AttentionShape shape_of(int64_t queries, int64_t query_heads, int64_t kv_heads, 
   return shape;
 }
 
+AttentionShape with_cap(AttentionShape shape, double soft_cap) {
+  shape.soft_cap = soft_cap;
+  return shape;
+}
+
 /// Rows of the given lengths, end to end.
 std::vector<uint32_t> rows(const std::vector<int>& lengths) {
   std::vector<uint32_t> begin;
@@ -45,6 +50,7 @@ std::vector<Case> small_cases() {
       {shape_of(8, 3, 1, 2, 0, 3), rows({6, 2}), "window"},
       {shape_of(3, 2, 2, 4, 5), rows({3}), "queries after cached keys"},
       {shape_of(3, 2, 1, 4, 5, 4), rows({3}), "cached keys and window"},
+      {with_cap(shape_of(9, 4, 2, 5), 1.5), rows({1, 5, 3}), "capped scores"},
   };
 }
 
@@ -57,6 +63,8 @@ std::vector<Case> large_cases() {
       {shape_of(70, 3, 1, 24, 61), std::vector<uint32_t>(70, 0), "cache"},
       {shape_of(1, 9, 3, 64, 299), std::vector<uint32_t>(1, 0), "generation"},
       {shape_of(700, 2, 1, 16), rows({600, 100}), "row in several chunks of keys"},
+      {with_cap(shape_of(150, 4, 1, 16, 0, 20), 3.0), rows({100, 50}), "capped scores"},
+      {with_cap(shape_of(70, 3, 1, 24, 61), 50.0), std::vector<uint32_t>(70, 0), "wide cap"},
       {shape_of(5, 128, 1, 8), rows({5}), "more heads in a group than rows in a block"},
   };
 }
@@ -129,7 +137,9 @@ TEST(Attention, EqualsSoftmaxOverTheKeysThatAQuerySees) {
             score += a.q[(i * s.query_heads + h) * s.head_dim + e] *
                      a.k[(j * s.kv_heads + kv) * s.head_dim + e];
           }
-          const double p = std::exp(s.scale * score);
+          score *= s.scale;
+          if (s.soft_cap > 0) score = s.soft_cap * std::tanh(score / s.soft_cap);
+          const double p = std::exp(score);
           sum += p;
           for (int64_t e = 0; e < s.head_dim; ++e) {
             expected[e] += p * a.v[(j * s.kv_heads + kv) * s.head_dim + e];
@@ -165,8 +175,10 @@ TEST(Attention, FloatFollowsDouble) {
       // an output is a mean of v with those weights, a gradient a sum of at most `keys` products.
       const double d = static_cast<double>(c.shape.head_dim);
       const double keys = static_cast<double>(c.shape.keys);
+      // A cap lets no error grow, and adds a few roundings of itself.
       const double error_s =
-          (d + 3.0) * kEpsilon32 * d * largest(reference.q) * largest(reference.k) * c.shape.scale;
+          (d + 3.0) * kEpsilon32 * d * largest(reference.q) * largest(reference.k) * c.shape.scale +
+          4.0 * kEpsilon32 * c.shape.soft_cap;
       const double error_p = 2.0 * error_s + (8.0 + std::sqrt(keys)) * kEpsilon32;
       const double v = largest(reference.v);
       expect_close(tuned.out, reference.out, 2.0 * error_p * v, 0.0, "out");
@@ -218,11 +230,13 @@ TEST(Attention, KeysThatNoQuerySeesGetNoGradient) {
 }
 
 TEST(Attention, StaysFiniteWhereScoresAreLarge) {
-  Attention<float> a({shape_of(70, 2, 1, 16), rows({70}), "large"}, 1e4);
-  a.forward();
-  a.backward();
-  for (const auto* values : {&a.out, &a.logsumexp, &a.grad_q, &a.grad_k, &a.grad_v}) {
-    for (float value : *values) ASSERT_TRUE(std::isfinite(value));
+  for (double soft_cap : {0.0, 30.0}) {
+    Attention<float> a({with_cap(shape_of(70, 2, 1, 16), soft_cap), rows({70}), "large"}, 1e4);
+    a.forward();
+    a.backward();
+    for (const auto* values : {&a.out, &a.logsumexp, &a.grad_q, &a.grad_k, &a.grad_v}) {
+      for (float value : *values) ASSERT_TRUE(std::isfinite(value));
+    }
   }
 }
 

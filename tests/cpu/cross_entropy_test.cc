@@ -178,28 +178,72 @@ struct Head {
         grad_weight(weight.size()) {}
   void run(int64_t chunk_rows) {
     linear_cross_entropy(hidden.data(), weight.data(), labels.data(), T(0.25), losses.data(),
-                         grad_hidden.data(), grad_weight.data(), tokens, hidden_dim, vocab,
+                         grad_hidden.data(), grad_weight.data(), tokens, hidden_dim, vocab, map,
                          chunk_rows);
   }
 
   int64_t tokens, hidden_dim, vocab;
+  LogitMap map;
   std::vector<T> hidden, weight;
   std::vector<int32_t> labels;
   std::vector<T> losses, grad_hidden, grad_weight;
 };
 
 TEST(LinearCrossEntropy, GradientsAreTheDerivatives) {
-  Head<double> real(7, 5, 33);
-  real.run(2);
-  Head<Complex> complex(7, 5, 33);
-  const auto f = [&] {
-    linear_cross_entropy(complex.hidden.data(), complex.weight.data(), complex.labels.data(),
-                         Complex(1), complex.losses.data(), static_cast<Complex*>(nullptr),
-                         static_cast<Complex*>(nullptr), 7, 5, 33, 3);
-    return weighted_sum(std::vector<double>(7, 0.25), complex.losses);
-  };
-  expect_complex_step(real.grad_hidden, complex.hidden, f, "grad_hidden");
-  expect_complex_step(real.grad_weight, complex.weight, f, "grad_weight");
+  for (const LogitMap map :
+       {LogitMap(), LogitMap{0.25, 0.0}, LogitMap{1.0, 2.0}, LogitMap{0.5, 1.5}}) {
+    Head<double> real(7, 5, 33);
+    real.map = map;
+    real.run(2);
+    Head<Complex> complex(7, 5, 33);
+    const auto f = [&] {
+      linear_cross_entropy(complex.hidden.data(), complex.weight.data(), complex.labels.data(),
+                           Complex(1), complex.losses.data(), static_cast<Complex*>(nullptr),
+                           static_cast<Complex*>(nullptr), 7, 5, 33, map, 3);
+      return weighted_sum(std::vector<double>(7, 0.25), complex.losses);
+    };
+    expect_complex_step(real.grad_hidden, complex.hidden, f, "grad_hidden");
+    expect_complex_step(real.grad_weight, complex.weight, f, "grad_weight");
+  }
+}
+
+TEST(LinearCrossEntropy, AScaledOrCappedLogitIsItsDefinition) {
+  std::vector<double> x = {-300.0, -2.0, 0.0, 0.5, 40.0};
+  const std::vector<double> before = x;
+  map_logits(x.data(), 5, {0.5, 30.0});
+  for (size_t i = 0; i < x.size(); ++i) {
+    EXPECT_DOUBLE_EQ(x[i], 30.0 * std::tanh(0.5 * before[i] / 30.0));
+  }
+  x = before;
+  map_logits(x.data(), 5, {0.25, 0.0});
+  for (size_t i = 0; i < x.size(); ++i) EXPECT_EQ(x[i], 0.25 * before[i]);
+  map_logits(x.data(), 5, {});
+  for (size_t i = 0; i < x.size(); ++i) EXPECT_EQ(x[i], 0.25 * before[i]);
+}
+
+TEST(CrossEntropy, CappedFloatFollowsDouble) {
+  const int64_t tokens = 3, vocab = 1000;
+  const LogitMap map = {0.5, 30.0};
+  const float scale = 0.3f;
+  std::vector<double> logits = rounded_to_f32(random_values(tokens * vocab, 1, 40.0));
+  std::vector<float> tuned = converted<float>(logits);
+  const std::vector<int32_t> labels = some_labels(tokens, vocab);
+  std::vector<double> losses(tokens), logsumexp(tokens);
+  map_logits(logits.data(), tokens * vocab, map);
+  cross_entropy_forward(logits.data(), labels.data(), losses.data(), logsumexp.data(), tokens,
+                        vocab);
+  cross_entropy_backward(logits.data(), labels.data(), logsumexp.data(), tokens, vocab,
+                         static_cast<double>(scale), map);
+  std::vector<float> tuned_losses(tokens), tuned_logsumexp(tokens);
+  map_logits(tuned.data(), tokens * vocab, map);
+  cross_entropy_forward(tuned.data(), labels.data(), tuned_losses.data(), tuned_logsumexp.data(),
+                        tokens, vocab);
+  cross_entropy_backward(tuned.data(), labels.data(), tuned_logsumexp.data(), tokens, vocab, scale,
+                         map);
+  // A capped logit, below 30, errs by 5 epsilon relative; the rest as without a cap.
+  const double error = 2.0 * 150.0 * kEpsilon32;
+  expect_close(tuned_losses, losses, error, kEpsilon32, "losses");
+  expect_close(tuned, logits, (error + 60.0 * kEpsilon32) * scale, 0.0, "gradient");
 }
 
 TEST(LinearCrossEntropy, AnyChunkGivesTheSameBitsInDouble) {
@@ -252,7 +296,7 @@ TEST(LinearCrossEntropy, GradientMayTakeThePlaceOfTheHiddenStates) {
   Head<float> in_place(11, 8, 60);
   linear_cross_entropy(in_place.hidden.data(), in_place.weight.data(), in_place.labels.data(),
                        0.25f, in_place.losses.data(), in_place.hidden.data(),
-                       static_cast<float*>(nullptr), 11, 8, 60, 4);
+                       static_cast<float*>(nullptr), 11, 8, 60, {}, 4);
   EXPECT_EQ(in_place.hidden, apart.grad_hidden);
 }
 

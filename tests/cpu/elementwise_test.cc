@@ -22,6 +22,8 @@ TEST(Elementwise, EqualsItsDefinitions) {
     add_to(x.data(), y0.data(), out.data(), n);
     std::vector<float> more = y0;
     add_scaled(more.data(), x.data(), 0.5f, n);
+    std::vector<float> copied(y0.size());
+    scaled_copy(copied.data(), x.data(), 0.3f, n);
     std::vector<float> scaled = y0;
     scale(scaled.data(), -2.0f, n);
     std::vector<float> filled = y0;
@@ -30,6 +32,7 @@ TEST(Elementwise, EqualsItsDefinitions) {
       ASSERT_EQ(sum[i], y0[i] + x[i]);
       ASSERT_EQ(out[i], y0[i] + x[i]);
       ASSERT_EQ(more[i], y0[i] + 0.5f * x[i]);
+      ASSERT_EQ(copied[i], 0.3f * x[i]);
       ASSERT_EQ(scaled[i], -2.0f * y0[i]);
       ASSERT_EQ(filled[i], 3.0f);
     }

@@ -24,30 +24,35 @@ struct Norm {
         grad_weight(weight.size()) {}
 
   void forward() {
-    rms_norm_forward(x.data(), weight.data(), y.data(), inv_rms.data(), rows, n, kEps);
+    rms_norm_forward(x.data(), weight.data(), y.data(), inv_rms.data(), rows, n, kEps, offset);
   }
   void backward(bool accumulate = false) {
     rms_norm_backward(x.data(), weight.data(), inv_rms.data(), grad_y.data(), grad_x.data(),
-                      grad_weight.data(), rows, n, accumulate);
+                      grad_weight.data(), rows, n, accumulate, offset);
   }
 
   int64_t rows, n;
+  double offset = 0.0;  // of the weight
   std::vector<T> x, weight, grad_y, y, inv_rms, grad_x, grad_weight;
 };
 
 TEST(RmsNorm, BackwardIsTheDerivativeOfForward) {
   for (auto [rows, n] : {std::pair{1, 1}, {3, 7}, {2, 33}}) {
     const std::vector<double> x = random_values(rows * n, 1);
-    Norm<double> real(rows, n, x);
-    real.forward();
-    real.backward();
-    Norm<Complex> complex(rows, n, x);
-    const auto f = [&] {
-      complex.forward();
-      return weighted_sum(real.grad_y, complex.y);
-    };
-    expect_complex_step(real.grad_x, complex.x, f, "grad_x");
-    expect_complex_step(real.grad_weight, complex.weight, f, "grad_weight");
+    for (double offset : {0.0, 1.0}) {
+      Norm<double> real(rows, n, x);
+      real.offset = offset;
+      real.forward();
+      real.backward();
+      Norm<Complex> complex(rows, n, x);
+      complex.offset = offset;
+      const auto f = [&] {
+        complex.forward();
+        return weighted_sum(real.grad_y, complex.y);
+      };
+      expect_complex_step(real.grad_x, complex.x, f, "grad_x");
+      expect_complex_step(real.grad_weight, complex.weight, f, "grad_weight");
+    }
   }
 }
 
@@ -60,6 +65,26 @@ TEST(RmsNorm, EqualsItsDefinition) {
   EXPECT_DOUBLE_EQ(norm.y[0], 1.0 / r);
   EXPECT_DOUBLE_EQ(norm.y[1], -4.0 / r);
   EXPECT_DOUBLE_EQ(norm.y[2], 6.0 / r);
+  norm.offset = 1.0;
+  norm.forward();
+  EXPECT_DOUBLE_EQ(norm.y[0], 2.0 / r);
+  EXPECT_DOUBLE_EQ(norm.y[1], -6.0 / r);
+  EXPECT_DOUBLE_EQ(norm.y[2], 8.0 / r);
+}
+
+TEST(RmsNorm, AnOffsetIsTheSameAsALargerWeight) {
+  Norm<float> plain(33, 70, random_values(33 * 70, 1));
+  Norm<float> shifted = plain;
+  for (float& w : plain.weight) w = 0.5f * std::round(w) + 1.0f;  // so that the sum is exact
+  for (size_t j = 0; j < plain.weight.size(); ++j) shifted.weight[j] = plain.weight[j] - 1.0f;
+  shifted.offset = 1.0;
+  plain.forward();
+  shifted.forward();
+  plain.backward();
+  shifted.backward();
+  EXPECT_EQ(plain.y, shifted.y);
+  EXPECT_EQ(plain.grad_x, shifted.grad_x);
+  EXPECT_EQ(plain.grad_weight, shifted.grad_weight);
 }
 
 TEST(RmsNorm, FloatFollowsDoubleOverTenDecades) {

@@ -52,8 +52,9 @@ TEST_F(ShapeChecks, RefuseOtherShapesAndTypes) {
                                   false, Tensor());
               }),
               HasSubstr("grad_x is f32[4, 2]; expected f32[2, 4]"));
-  EXPECT_THAT(error_of([&] { swiglu_forward(ctx(), f32({4}), f32({4}), Tensor()); }),
-              HasSubstr("y is empty"));
+  EXPECT_THAT(
+      error_of([&] { gated_forward(ctx(), Activation::kSilu, f32({4}), f32({4}), Tensor()); }),
+      HasSubstr("y is empty"));
   EXPECT_THAT(error_of([&] { add(ctx(), u32({4}), f32({4})); }), HasSubstr("x is u32[4]"));
   EXPECT_THAT(error_of([&] {
                 cross_entropy_forward(ctx(), f32({2, 5}), u32({2}), f32({2}), f32({2}));

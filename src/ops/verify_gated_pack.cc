@@ -5,10 +5,10 @@
 
 #include "cpu/activation.h"
 #include "ops/f16_blocks.h"
-#include "ops/swiglu_pack.h"
+#include "ops/gated_pack.h"
+#include "ops/verify_activation.h"
 #include "ops/verify_families.h"
 #include "ops/verify_product.h"
-#include "ops/verify_silu.h"
 
 namespace wgrad::ops {
 namespace {
@@ -75,20 +75,23 @@ bool padding_is_zero(const std::vector<uint16_t>& halves, int64_t rows, int64_t 
   return true;
 }
 
-VerifyResult run_swiglu_pack(Context& ctx, int64_t rows, int64_t columns) {
+VerifyResult run_gated_pack(Context& ctx, Activation activation, int64_t rows, int64_t columns) {
   const auto gate = spread(rows, columns, 91, 3.0), up = spread(rows, columns, 92, 6.0),
              grad = spread(rows, columns, 93, 6.0);
   const auto upload = [&](const std::vector<float>& v) {
     return ctx.make({rows, columns}, DType::kF32, std::span<const float>(v), "verify");
   };
-  VerifyCheck check("swiglu_pack", fmt::format("{} x {}, 1e-6..1e6", rows, columns), "core");
+  VerifyCheck check(
+      "gated_pack",
+      fmt::format("{}, {} x {}, 1e-6..1e6", activation_name(activation), rows, columns), "core");
   HalvesCheck halves_check(check, rows, columns);
   const auto in_rows = [&](int64_t r, int64_t c) { return r * columns + c; };
   const auto in_blocks = [&](int64_t r, int64_t c) { return f16_blocks_index(r, c, columns); };
   const auto n = static_cast<size_t>(rows * columns);
 
   GatedHalves halves;
-  const F16Operand activated = swiglu_pack_forward(ctx, upload(gate), upload(up), halves);
+  const F16Operand activated =
+      gated_pack_forward(ctx, activation, upload(gate), upload(up), halves);
   const auto all_scales = ctx.read<float>(halves.scales);
   const int64_t stride = halves.scales.dim(1);
   const auto scales = [&](int64_t index) {
@@ -104,10 +107,11 @@ VerifyResult run_swiglu_pack(Context& ctx, int64_t rows, int64_t columns) {
   const auto activate = [&](const std::vector<double>& g, const std::vector<double>& u,
                             std::vector<double>& error) {
     std::vector<double> y(n);
-    cpu::swiglu_forward(g.data(), u.data(), y.data(), static_cast<int64_t>(n));
+    cpu::gated_forward(activation, g.data(), u.data(), y.data(), static_cast<int64_t>(n));
     error.resize(n);
     for (size_t i = 0; i < n; ++i) {
-      error[i] = std::abs(u[i]) * silu_bound(g[i]) + 2 * kF32Rounding * std::abs(y[i]);
+      error[i] =
+          std::abs(u[i]) * activation_bound(activation, g[i]) + 2 * kF32Rounding * std::abs(y[i]);
     }
     return y;
   };
@@ -126,14 +130,14 @@ VerifyResult run_swiglu_pack(Context& ctx, int64_t rows, int64_t columns) {
     u[i] = half_value(up_halves[i]) *
            static_cast<double>(all_scales[static_cast<size_t>(stride) + row]);
   }
-  cpu::swiglu_backward(g.data(), u.data(), to_double(grad).data(), grad_gate.data(), grad_up.data(),
-                       static_cast<int64_t>(n));
+  cpu::gated_backward(activation, g.data(), u.data(), to_double(grad).data(), grad_gate.data(),
+                      grad_up.data(), static_cast<int64_t>(n));
   for (size_t i = 0; i < n; ++i) {
     const double d = std::abs(static_cast<double>(grad[i]));
-    gate_error[i] = d * std::abs(u[i]) * silu_slope_bound(g[i]);
-    up_error[i] = d * silu_bound(g[i]) + 2 * kF32Rounding * std::abs(grad_up[i]);
+    gate_error[i] = d * std::abs(u[i]) * activation_slope_bound(activation, g[i]);
+    up_error[i] = d * activation_bound(activation, g[i]) + 2 * kF32Rounding * std::abs(grad_up[i]);
   }
-  const GatedGradients gradients = swiglu_pack_backward(ctx, halves, upload(grad));
+  const GatedGradients gradients = gated_pack_backward(ctx, halves, upload(grad));
   halves_check.compare("grad_gate", blocks_of(ctx, gradients.gate),
                        ctx.read<float>(gradients.gate.scales), grad_gate, gate_error, in_blocks);
   halves_check.compare("grad_up", blocks_of(ctx, gradients.up),
@@ -148,17 +152,20 @@ VerifyResult run_swiglu_pack(Context& ctx, int64_t rows, int64_t columns) {
 
 }  // namespace
 
-void add_swiglu_pack_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases) {
+void add_gated_pack_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases) {
   if (ctx.modelled() != DeviceKind::kGpu) return;
   std::vector<std::pair<int64_t, int64_t>> sizes = {{1, 8}, {33, 40}, {7, 2056}, {70, 72}};
   if (level == VerifyLevel::kFull) sizes.push_back({130, 14336});
   for (const auto& [rows, columns] : sizes) {
     // Nothing is taken in parts: what does not fit a binding does not come here.
     if (static_cast<uint64_t>(rows * columns) * 4 > ctx.limits().max_binding_size) continue;
-    cases.push_back({"swiglu_pack", fmt::format("{} x {}", rows, columns),
-                     [rows = rows, columns = columns](Context& c) {
-                       return run_swiglu_pack(c, rows, columns);
-                     }});
+    for (const Activation activation : kActivations) {
+      cases.push_back({"gated_pack",
+                       fmt::format("{}, {} x {}", activation_name(activation), rows, columns),
+                       [=, rows = rows, columns = columns](Context& c) {
+                         return run_gated_pack(c, activation, rows, columns);
+                       }});
+    }
   }
 }
 

@@ -1,5 +1,6 @@
-#include "ops/swiglu_pack.h"
+#include "ops/gated_pack.h"
 
+#include <array>
 #include <string>
 
 #include "gpu/kernel_text.h"
@@ -29,15 +30,19 @@ Params params_for(int64_t rows, int64_t columns) {
           {}};
 }
 
-gpu::KernelSpec make_kernel(std::string_view entry_point) {
-  const std::string prelude = [] {
-    std::string text = vector_prelude(4);
-    for (const char* name : {"lib_silu", "lib_powers", "lib_f16_blocks"}) {
-      text += gpu::kernel_source(name);
-    }
-    return text;
-  }();
-  return {"swiglu_pack", entry_point, prelude, {}, {}, true};
+using Kernels = std::array<gpu::KernelSpec, 3>;  ///< one an activation
+
+Kernels make_kernels(std::string_view entry_point) {
+  Kernels kernels;
+  for (const Activation activation :
+       {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu}) {
+    std::string prelude = vector_prelude(4);
+    prelude += activation_text(activation);
+    for (const char* name : {"lib_powers", "lib_f16_blocks"}) prelude += gpu::kernel_source(name);
+    kernels.at(static_cast<size_t>(activation)) = {"gated_pack", entry_point, prelude,
+                                                   {},           {},          true};
+  }
+  return kernels;
 }
 
 /// Row `index` of scales [3, scale_stride(rows)].
@@ -47,40 +52,41 @@ Tensor scales_of(const Tensor& scales, int64_t index, int64_t rows) {
 
 }  // namespace
 
-bool swiglu_packs(const Context& ctx, int64_t rows, int64_t columns) {
+bool gated_packs(const Context& ctx, int64_t rows, int64_t columns) {
   return ctx.compute() == ComputeType::kF16 && has_f16_product(ctx) && columns % 8 == 0 &&
          rows > 0 && rows * columns * 4 <= binding_limit(ctx) &&
          rows <= f16_rows_at_once(ctx, columns);
 }
 
-F16Operand swiglu_pack_forward(Context& ctx, const Tensor& gate, const Tensor& up,
-                               GatedHalves& halves) {
+F16Operand gated_pack_forward(Context& ctx, Activation activation, const Tensor& gate,
+                              const Tensor& up, GatedHalves& halves) {
   const int64_t rows = gate.dim(0), columns = gate.dim(1);
-  expect_tensor("swiglu_pack_forward", "gate", gate, DType::kF32, {rows, columns});
-  expect_tensor("swiglu_pack_forward", "up", up, DType::kF32, {rows, columns});
+  expect_tensor("gated_pack_forward", "gate", gate, DType::kF32, {rows, columns});
+  expect_tensor("gated_pack_forward", "up", up, DType::kF32, {rows, columns});
   halves.gate = ctx.allocate({rows, columns}, DType::kF16, "activations/gate");
   halves.up = ctx.allocate({rows, columns}, DType::kF16, "activations/up");
   halves.scales = ctx.allocate({3, scale_stride(rows)}, DType::kF32, "activations/gate");
   F16Operand activated = allocate_f16_rows(ctx, columns, scales_of(halves.scales, 2, rows));
-  static const gpu::KernelSpec kKernel = make_kernel("swiglu_pack_forward");
-  launch(ctx, kKernel,
+  halves.activation = activation;
+  static const Kernels kKernels = make_kernels("gated_pack_forward");
+  launch(ctx, kKernels.at(static_cast<size_t>(activation)),
          {in(gate), in(up), out(halves.gate), out(halves.up), out(activated.blocks),
           out(halves.scales)},
          params_for(rows, columns), groups(f16_padded(rows)));
   return activated;
 }
 
-GatedGradients swiglu_pack_backward(Context& ctx, const GatedHalves& halves,
-                                    const Tensor& grad_activated) {
+GatedGradients gated_pack_backward(Context& ctx, const GatedHalves& halves,
+                                   const Tensor& grad_activated) {
   const int64_t rows = halves.gate.dim(0), columns = halves.gate.dim(1);
-  expect_tensor("swiglu_pack_backward", "grad_activated", grad_activated, DType::kF32,
+  expect_tensor("gated_pack_backward", "grad_activated", grad_activated, DType::kF32,
                 {rows, columns});
   const Tensor scales = ctx.allocate({3, scale_stride(rows)}, DType::kF32, "scratch/f16_scales");
   GatedGradients out_operands{allocate_f16_rows(ctx, columns, scales_of(scales, 0, rows)),
                               allocate_f16_rows(ctx, columns, scales_of(scales, 1, rows)),
                               allocate_f16_rows(ctx, columns, scales_of(scales, 2, rows))};
-  static const gpu::KernelSpec kKernel = make_kernel("swiglu_pack_backward");
-  launch(ctx, kKernel,
+  static const Kernels kKernels = make_kernels("gated_pack_backward");
+  launch(ctx, kKernels.at(static_cast<size_t>(halves.activation)),
          {in(halves.gate), in(halves.up), in(halves.scales), in(grad_activated),
           out(out_operands.gate.blocks), out(out_operands.up.blocks),
           out(out_operands.activated.blocks), out(scales)},

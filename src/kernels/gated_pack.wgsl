@@ -1,9 +1,9 @@
-// SwiGLU between products of f16 operands: what they take leaves as f16 blocks, each row times the
+// A gated activation between products of f16 operands: what they take leaves as f16 blocks, each row times the
 // power of two that brings its largest magnitude into [2^14, 2^15), whose inverse goes to a scale.
-//   swiglu_pack_forward   activated = silu(gate) up; gate and up as halves too, for the way back
-//   swiglu_pack_backward  grad_gate = grad up silu'(gate); grad_up = grad silu(gate); activated
+//   gated_pack_forward   activated = act(gate) up; gate and up as halves too, for the way back
+//   gated_pack_backward  grad_gate = grad up act'(gate); grad_up = grad act(gate); activated
 //
-// Follows lib_vector4, lib_silu, lib_powers, lib_f16_blocks.
+// Follows lib_vector4, lib_silu (or lib_gelu_tanh, lib_gelu), lib_powers, lib_f16_blocks.
 // gate, up, grad            f32 [rows, columns]; columns = 8 units
 // gate_halves, up_halves    f16 [rows, columns], 8 a vec4<u32>, times their rows' powers
 // activated, grad_gate, ..  f16 blocks, padded with zeros to multiples of 32; set
@@ -48,7 +48,7 @@ fn largest_pair(a: vec4<f32>, b: vec4<f32>) -> u32 {
 @group(0) @binding(6) var<uniform> p: Params;
 
 @compute @workgroup_size(256)
-fn swiglu_pack_forward(@builtin(workgroup_id) wg: vec3<u32>,
+fn gated_pack_forward(@builtin(workgroup_id) wg: vec3<u32>,
                        @builtin(num_workgroups) grid: vec3<u32>,
                        @builtin(local_invocation_index) t: u32) {
   let row = wg.x + wg.y * grid.x;
@@ -64,7 +64,7 @@ fn swiglu_pack_forward(@builtin(workgroup_id) wg: vec3<u32>,
     let u0 = up[at];
     let u1 = up[at + 1u];
     own = max(own, vec3<u32>(largest_pair(g0, g1), largest_pair(u0, u1),
-                             largest_pair(silu(g0, logistic(g0)) * u0, silu(g1, logistic(g1)) * u1)));
+                             largest_pair(activate(g0, sigmoid(g0)) * u0, activate(g1, sigmoid(g1)) * u1)));
   }
   let tops = row_largest(t, own);
   let inverse = vec3<f32>(inverse_power(tops.x), inverse_power(tops.y), inverse_power(tops.z));
@@ -83,7 +83,7 @@ fn swiglu_pack_forward(@builtin(workgroup_id) wg: vec3<u32>,
       let u1 = up[at + 1u];
       gate_out[row * p.units + unit] = to_halves(g0 * power.x, g1 * power.x);
       up_out[row * p.units + unit] = to_halves(u0 * power.y, u1 * power.y);
-      packed = to_halves(silu(g0, logistic(g0)) * u0 * power.z, silu(g1, logistic(g1)) * u1 * power.z);
+      packed = to_halves(activate(g0, sigmoid(g0)) * u0 * power.z, activate(g1, sigmoid(g1)) * u1 * power.z);
     }
     activated[block_unit(row / 16u, slot_of(row % 16u), unit, p.column_blocks)] = packed;
   }
@@ -106,9 +106,9 @@ struct Gradients {
 }
 
 fn gradients(gate: vec4<f32>, up: vec4<f32>, d: vec4<f32>) -> Gradients {
-  let s = logistic(gate);
-  let x = silu(gate, s);
-  return Gradients(d * up * silu_slope(gate, s), d * x, x * up);
+  let s = sigmoid(gate);
+  let x = activate(gate, s);
+  return Gradients(d * up * activation_slope(gate, s), d * x, x * up);
 }
 
 fn lower_half(x: vec4<u32>) -> vec4<f32> {
@@ -120,7 +120,7 @@ fn upper_half(x: vec4<u32>) -> vec4<f32> {
 }
 
 @compute @workgroup_size(256)
-fn swiglu_pack_backward(@builtin(workgroup_id) wg: vec3<u32>,
+fn gated_pack_backward(@builtin(workgroup_id) wg: vec3<u32>,
                         @builtin(num_workgroups) grid: vec3<u32>,
                         @builtin(local_invocation_index) t: u32) {
   let row = wg.x + wg.y * grid.x;
