@@ -36,15 +36,16 @@ std::vector<Command> add_commands(CLI::App& program) {
       {"generate", "Answer one prompt"},
       {"chat", "Talk with a model"},
       {"merge", "Merge an adapter into its base model"},
+      {"report", "Make report.html of a run's folder"},
       {"verify", "Check every kernel against the CPU's double result on a device"},
       {"bench", "Time every kernel and a training step on a device"},
       {"devices", "List the devices and what wgrad uses of them"},
       {"info", "Describe a model"},
       {"kernels", "Export the kernels as plain WGSL files"},
   };
-  Run (*const add[])(CLI::App&) = {add_train,   add_eval,  add_data,   add_generate,
-                                   add_chat,    add_merge, add_verify, add_bench,
-                                   add_devices, add_info,  add_kernels};
+  Run (*const add[])(CLI::App&) = {add_train, add_eval,    add_data,   add_generate,
+                                   add_chat,  add_merge,   add_report, add_verify,
+                                   add_bench, add_devices, add_info,   add_kernels};
   std::vector<Command> commands;
   for (size_t i = 0; i < std::size(names); ++i) {
     CLI::App* app = program.add_subcommand(names[i].first, names[i].second);

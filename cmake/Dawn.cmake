@@ -1,9 +1,6 @@
 # Dawn, the WebGPU implementation: target wgrad_dawn.
 # A Dawn found by CMake (or given by -DDawn_DIR=) comes first; otherwise a pinned prebuilt is brought
 # by pip (the library) and npm (the headers) and checked by hash.
-set(WGRAD_DEPS_DIR "${PROJECT_BINARY_DIR}/_deps" CACHE PATH
-    "Where fetched dependencies are kept; several build folders may share one")
-
 # Programs find the library beside themselves, built or installed.
 set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
 list(APPEND CMAKE_INSTALL_RPATH "$ORIGIN")
@@ -37,37 +34,11 @@ endif()
 
 set(wgrad_own_dawn "To use a Dawn of your own give -DDawn_DIR=<prefix>/lib/cmake/Dawn.")
 
-# Runs a package client; on failure says what it said and what to do.
-function(wgrad_fetch what advice)
-  execute_process(COMMAND ${ARGN} WORKING_DIRECTORY ${wgrad_dawn_work} RESULT_VARIABLE result
-                  OUTPUT_VARIABLE output ERROR_VARIABLE output TIMEOUT 900)
-  if(NOT result EQUAL 0)
-    message(FATAL_ERROR "Fetching ${what} failed (${result}):\n${output}\n${advice} "
-                        "${wgrad_own_dawn}")
-  endif()
-endfunction()
-
-function(wgrad_check_hash file expected)
-  if(NOT EXISTS ${file})
-    message(FATAL_ERROR "${file} was not downloaded. ${wgrad_own_dawn}")
-  endif()
-  file(SHA256 ${file} seen)
-  if(NOT seen STREQUAL expected)
-    message(FATAL_ERROR "${file} has SHA-256 ${seen}, expected ${expected}: it is not the pinned "
-                        "file. Remove it and configure again. ${wgrad_own_dawn}")
-  endif()
-endfunction()
-
 function(wgrad_fetch_dawn folder)
   find_program(WGRAD_PYTHON NAMES python3 python)
-  find_program(WGRAD_NPM npm)
   if(NOT WGRAD_PYTHON)
     message(FATAL_ERROR "python3 was not found; its pip brings the Dawn library. Install it: "
                         "apt-get install python3-pip. ${wgrad_own_dawn}")
-  endif()
-  if(NOT WGRAD_NPM)
-    message(FATAL_ERROR "npm was not found; it brings Dawn's headers. Install it: "
-                        "apt-get install npm. ${wgrad_own_dawn}")
   endif()
   execute_process(COMMAND ${WGRAD_PYTHON} -m pip --version RESULT_VARIABLE result OUTPUT_QUIET
                   ERROR_QUIET)
@@ -77,34 +48,34 @@ function(wgrad_fetch_dawn folder)
   endif()
 
   set(wheel rillfacet-0.1.3-cp311-cp311-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl)
-  set(archive react-native-webgpu-0.10.2.tgz)
   set(wgrad_dawn_work ${folder}.part)
   file(REMOVE_RECURSE ${wgrad_dawn_work})
   file(MAKE_DIRECTORY ${wgrad_dawn_work})
 
   message(STATUS "Dawn: fetching the library by pip")
-  wgrad_fetch("the Dawn library" "Check the network and pip (${WGRAD_PYTHON} -m pip --version)."
+  wgrad_fetch("the Dawn library" ${wgrad_dawn_work}
+    "Check the network and pip (${WGRAD_PYTHON} -m pip --version). ${wgrad_own_dawn}"
     ${WGRAD_PYTHON} -m pip download --quiet --no-deps --only-binary=:all:
     --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 --python-version 3.11
     --implementation cp --abi cp311 --require-hashes
     -r ${PROJECT_SOURCE_DIR}/cmake/dawn-requirements.txt -d ${wgrad_dawn_work})
   wgrad_check_hash(${wgrad_dawn_work}/${wheel}
-                   b333f2c4c84df2f1105e4d0146e3c7aae8dd2200a0b6c7ded74c38e8ca0a5f93)
+                   b333f2c4c84df2f1105e4d0146e3c7aae8dd2200a0b6c7ded74c38e8ca0a5f93
+                   "${wgrad_own_dawn}")
   message(STATUS "Dawn: fetching the headers by npm")
-  wgrad_fetch("Dawn's headers" "Check the network and npm (npm --version)."
-    ${WGRAD_NPM} pack --silent react-native-webgpu@0.10.2 --pack-destination ${wgrad_dawn_work})
-  wgrad_check_hash(${wgrad_dawn_work}/${archive}
-                   6bbccc00e30c51ae196f8024167a5fbd66382ffc6c5ab57a834ee64a970c037f)
+  wgrad_npm_pack(react-native-webgpu 0.10.2
+                 6bbccc00e30c51ae196f8024167a5fbd66382ffc6c5ab57a834ee64a970c037f
+                 ${wgrad_dawn_work} "${wgrad_own_dawn}")
 
   file(ARCHIVE_EXTRACT INPUT ${wgrad_dawn_work}/${wheel} DESTINATION ${wgrad_dawn_work}
        PATTERNS rillfacet/libwebgpu_dawn.so rillfacet-*/licenses/*)
-  file(ARCHIVE_EXTRACT INPUT ${wgrad_dawn_work}/${archive} DESTINATION ${wgrad_dawn_work}
+  file(ARCHIVE_EXTRACT INPUT ${wgrad_dawn_work}/react-native-webgpu-0.10.2.tgz DESTINATION ${wgrad_dawn_work}
        PATTERNS package/cpp/webgpu/*)
-  file(REMOVE ${wgrad_dawn_work}/${wheel} ${wgrad_dawn_work}/${archive})
+  file(REMOVE ${wgrad_dawn_work}/${wheel} ${wgrad_dawn_work}/react-native-webgpu-0.10.2.tgz)
   file(RENAME ${wgrad_dawn_work}/rillfacet/libwebgpu_dawn.so ${wgrad_dawn_work}/libwebgpu_dawn.so)
   file(RENAME ${wgrad_dawn_work}/package/cpp ${wgrad_dawn_work}/include)
   if(CMAKE_STRIP)
-    wgrad_fetch("the stripped Dawn library" "Check ${CMAKE_STRIP}."
+    wgrad_fetch("the stripped Dawn library" ${wgrad_dawn_work} "Check ${CMAKE_STRIP}."
                 ${CMAKE_STRIP} --strip-unneeded ${wgrad_dawn_work}/libwebgpu_dawn.so)
   endif()
   file(REMOVE_RECURSE ${folder})
@@ -112,7 +83,6 @@ function(wgrad_fetch_dawn folder)
 endfunction()
 
 set(wgrad_dawn_folder ${WGRAD_DEPS_DIR}/dawn-b333f2c4-6bbccc00)
-file(MAKE_DIRECTORY ${WGRAD_DEPS_DIR})
 file(LOCK ${WGRAD_DEPS_DIR}/dawn.lock GUARD FILE TIMEOUT 1200)
 if(NOT EXISTS ${wgrad_dawn_folder}/libwebgpu_dawn.so)
   wgrad_fetch_dawn(${wgrad_dawn_folder})

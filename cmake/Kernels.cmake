@@ -8,6 +8,7 @@ add_custom_command(
   COMMAND ${CMAKE_COMMAND} -DOUT=${kernel_table} "-DKERNELS=${WGRAD_KERNELS}"
           -P ${PROJECT_SOURCE_DIR}/cmake/EmbedKernels.cmake
   DEPENDS ${WGRAD_KERNELS} ${PROJECT_SOURCE_DIR}/cmake/EmbedKernels.cmake
+          ${PROJECT_SOURCE_DIR}/cmake/RawLiteral.cmake
   VERBATIM)
 add_library(wgrad_kernel_sources STATIC ${kernel_table})
 target_include_directories(wgrad_kernel_sources PUBLIC ${PROJECT_SOURCE_DIR}/src)

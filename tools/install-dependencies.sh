@@ -7,12 +7,13 @@ set -euo pipefail
 declare -A packages=(
   [build]="g++ make cmake ninja-build git python3 python3-pip libfmt-dev libcli11-dev
            nlohmann-json3-dev libyaml-cpp-dev libdnnl-dev libvulkan1"
-  [test]="libgtest-dev libgmock-dev"
+  [test]="libgtest-dev libgmock-dev chromium groff-base"
   [format]="clang-format"
 )
 # A package whose program is there already, from wherever, is not asked for.
 declare -A programs=([g++]=g++ [make]=make [cmake]=cmake [ninja-build]=ninja [git]=git
-                     [python3]=python3 [clang-format]=clang-format [npm]=npm)
+                     [python3]=python3 [clang-format]=clang-format [npm]=npm
+                     [chromium]=chromium [groff-base]=groff)
 
 installed() {
   local package=$1
@@ -27,10 +28,15 @@ installed() {
   [[ $(dpkg-query -W -f='${Status}' "$package" 2>/dev/null) == "install ok installed" ]]
 }
 
+# Where apt has no chromium (Ubuntu's comes as a snap) the tests that open report.html say so.
+available() {
+  [[ $1 != chromium ]] || LC_ALL=C apt-cache policy chromium 2>/dev/null | grep -q 'Candidate: [0-9]'
+}
+
 missing=()
 for group in "$@"; do
   for package in ${packages[$group]}; do
-    installed "$package" || missing+=("$package")
+    installed "$package" || ! available "$package" || missing+=("$package")
   done
 done
 # npm fetches Dawn's headers; it comes with Node.js from elsewhere as well.

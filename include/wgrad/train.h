@@ -65,7 +65,14 @@ struct TrainOptions {
   int64_t keep = 3;        ///< checkpoints kept
   bool resume = false;
   int64_t log_every = 1;
+
+  std::string sample_prompt;   ///< answered along the run, to see the model change
+  std::string sample_prompts;  ///< a file of such prompts, one a line
+  int64_t sample_every = 0;    ///< steps; 0: before the first and after the last alone
+  int64_t sample_tokens = 64;  ///< of an answer, at most
+  bool sample_raw = false;     ///< prompts as plain text, without the chat template
   bool report = false;
+  bool tensorboard = false;
 };
 
 /// One logged step, as metrics.jsonl has it.
@@ -86,6 +93,12 @@ struct EvalMetrics {
   int64_t step = 0;
   double loss = 0;
   int64_t tokens = 0;  ///< counted
+};
+
+/// What the model of a step writes after one of the prompts, the likeliest token each time.
+struct Sample {
+  int64_t step = 0;
+  std::string prompt, text;
 };
 
 /// What a run will use, found before anything is allocated.
@@ -109,6 +122,7 @@ class TrainObserver {
   virtual void on_plan(const TrainPlan&) {}
   virtual void on_step(const StepMetrics&) {}
   virtual void on_eval(const EvalMetrics&) {}
+  virtual void on_sample(const Sample&) {}
   virtual void on_checkpoint(const std::string& /*folder*/) {}
   virtual void on_warning(const std::string& /*text*/) {}
 };

@@ -152,6 +152,7 @@ void save_checkpoint(const fs::path& run, const RunState& state, Trainer& traine
   json["seconds"] = state.seconds;
   json["loss"] = state.loss;  // JSON's null where it is not finite
   json["metrics_bytes"] = state.metrics_bytes;
+  json["samples_bytes"] = state.samples_bytes;
   json["clock"] = state.clock;
   json["data_fingerprint"] = fmt::format("{:016x}", state.data_fingerprint);
   for (const auto& [name, value] : state.settings) json["settings"][name] = value;
@@ -185,6 +186,9 @@ RunState read_run_state(const fs::path& checkpoint) {
       state.loss = loss->get<double>();
     }
     state.metrics_bytes = static_cast<uint64_t>(count_in(json, "metrics_bytes"));
+    if (json.contains("samples_bytes")) {
+      state.samples_bytes = static_cast<uint64_t>(count_in(json, "samples_bytes"));
+    }
     state.clock = count_in(json, "clock");
     if (state.updates > state.step || state.step != step_of(checkpoint) || state.seconds < 0) {
       throw std::out_of_range("step, updates or seconds are not those of this checkpoint");

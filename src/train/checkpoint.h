@@ -20,6 +20,7 @@ struct RunState {
   double seconds = 0;
   double loss = std::numeric_limits<double>::quiet_NaN();  ///< of the last step
   uint64_t metrics_bytes = 0;                              ///< of metrics.jsonl at this step
+  uint64_t samples_bytes = 0;                              ///< the same of samples.jsonl
   uint64_t data_fingerprint = 0;
   int64_t clock = 0;  ///< what a chat template's date was made from
   std::vector<std::pair<std::string, std::string>> settings;  ///< those that change the numbers

@@ -160,6 +160,11 @@ void validate(const TrainOptions& o) {
   check_not_negative("save-every", o.save_every);
   check_positive("keep", o.keep);
   check_positive("log-every", o.log_every);
+  check_not_negative("sample-every", o.sample_every);
+  check_positive("sample-tokens", o.sample_tokens);
+  const bool samples = !o.sample_prompt.empty() || !o.sample_prompts.empty();
+  check(samples || o.sample_every == 0, "sample-every", fmt::format("{}", o.sample_every),
+        "there is no prompt to answer", "give --sample-prompt or --sample-prompts");
 }
 
 }  // namespace wgrad::train

@@ -96,7 +96,15 @@ void visit_options(Options& o, Visitor&& visit) {
   visit("keep", o.keep, "checkpoints kept", kOutputs);
   visit("resume", o.resume, "go on from the newest checkpoint", kOutputs);
   visit("log-every", o.log_every, "steps between lines of metrics.jsonl", kOutputs);
-  visit("report", o.report, "write report.html", kOutputs);
+  visit("sample-prompt", o.sample_prompt, "a prompt to answer along the run", kOutputs);
+  visit("sample-prompts", o.sample_prompts, "file of such prompts, one a line", kOutputs);
+  visit("sample-every", o.sample_every,
+        "steps between samples; 0: before the first and after the last alone", kOutputs);
+  visit("sample-tokens", o.sample_tokens, "tokens of a sample, at most", kOutputs);
+  visit("sample-raw", o.sample_raw, "continue the prompts as plain text, without the template",
+        kOutputs);
+  visit("report", o.report, "write report.html, anew with each checkpoint", kOutputs);
+  visit("tensorboard", o.tensorboard, "write TensorBoard's event files too", kOutputs);
 }
 
 /// The options as the text of run.yaml; what --config reads back to the same options.

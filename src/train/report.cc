@@ -3,33 +3,23 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
+
+#include "train/report_assets.h"
+#include "train/report_data.h"
 
 namespace wgrad::train {
 namespace {
 
-constexpr double kWidth = 720, kHeight = 200;  // of a chart's plot
-constexpr double kLeft = 76, kTop = 8, kBottom = 24;
-constexpr size_t kMostPoints = 1000;
-
-struct Point {
-  double x = 0, y = 0;
-};
-
-struct Series {
-  std::string_view name, css;
-  std::vector<Point> points;
-};
-
-struct Metrics {
-  std::vector<Point> loss, eval_loss, lr, grad_norm, speed;
-  double seconds = 0, tokens = 0, memory = 0;
-};
+constexpr size_t kMostPoints = 2000;   // of a chart
+constexpr size_t kMostTableRows = 26;  // of the figures as text
+constexpr size_t kMostSamples = 12;    // of a prompt
 
 std::string escape(std::string_view text) {
   std::string out;
-  for (char c : text) {
+  for (const char c : text) {
     switch (c) {
       case '&':
         out += "&amp;";
@@ -43,6 +33,9 @@ std::string escape(std::string_view text) {
       case '"':
         out += "&quot;";
         break;
+      case '\'':
+        out += "&#39;";
+        break;
       default:
         out += c;
     }
@@ -50,138 +43,266 @@ std::string escape(std::string_view text) {
   return out;
 }
 
-void add(const nlohmann::json& line, const char* key, std::vector<Point>& points) {
-  const auto value = line.find(key);
-  if (value == line.end() || !value->is_number()) return;
-  points.push_back({line["step"].get<double>(), value->get<double>()});
+/// A SHA-256 in hexadecimal as a content security policy has it.
+std::string base64_of_hex(std::string_view hex) {
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string out;
+  uint32_t bits = 0;
+  int count = 0;
+  for (const char c : hex) {
+    bits = bits << 4 | static_cast<uint32_t>(c <= '9' ? c - '0' : c - 'a' + 10);
+    for (count += 4; count >= 6; count -= 6) out += kDigits[bits >> (count - 6) & 63];
+  }
+  if (count > 0) out += kDigits[bits << (6 - count) & 63];
+  while (out.size() % 4 != 0) out += '=';
+  return out;
 }
 
-Metrics parse(std::string_view text) {
-  Metrics m;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    const auto line = nlohmann::json::parse(text.substr(0, end), nullptr, false);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    if (!line.is_object() || !line.contains("step") || !line["step"].is_number()) continue;
-    add(line, "loss", m.loss);
-    add(line, "eval_loss", m.eval_loss);
-    add(line, "lr", m.lr);
-    add(line, "grad_norm", m.grad_norm);
-    add(line, "tokens_per_second", m.speed);
-    m.seconds = line.value("seconds", m.seconds);
-    m.tokens = line.value("total_tokens", m.tokens);
-    m.memory = std::max(m.memory, line.value("peak_memory_bytes", 0.0));
-  }
-  return m;
+std::string figure(double value, const char* unit = "") {
+  return std::isfinite(value) ? fmt::format("{:.4g}{}", value, unit) : "–";
 }
 
-struct Range {
-  double low = INFINITY, high = -INFINITY;
-  void cover(double v) {
-    low = std::min(low, v);
-    high = std::max(high, v);
+std::string grouped(double value) {
+  std::string digits = fmt::format("{:.0f}", value);
+  for (int64_t at = static_cast<int64_t>(digits.size()) - 3; at > 0; at -= 3) {
+    digits.insert(static_cast<size_t>(at), ",");
   }
-  /// Position of v from 0 to 1; the middle where all values are the same.
-  double at(double v) const { return high > low ? (v - low) / (high - low) : 0.5; }
-};
-
-/// Evenly spaced points and the last, so that a page of a long run stays small.
-std::vector<Point> thin(const std::vector<Point>& points) {
-  if (points.size() <= kMostPoints) return points;
-  std::vector<Point> kept;
-  const size_t stride = (points.size() + kMostPoints - 1) / kMostPoints;
-  for (size_t i = 0; i < points.size(); i += stride) kept.push_back(points[i]);
-  kept.push_back(points.back());
-  return kept;
+  return digits;
 }
 
-std::string curve(const Series& series, const Range& x, const Range& y) {
-  std::string coordinates;
-  const std::vector<Point> points = thin(series.points);
-  for (const Point& p : points) {
-    coordinates +=
-        fmt::format("{:.1f},{:.1f} ", kLeft + kWidth * x.at(p.x), kTop + kHeight * (1 - y.at(p.y)));
-  }
-  if (points.size() == 1) {
-    return fmt::format("<circle class=\"{0}\" cx=\"{1:.1f}\" cy=\"{2:.1f}\" r=\"3\"/>\n",
-                       series.css, kLeft + kWidth * x.at(points[0].x),
-                       kTop + kHeight * (1 - y.at(points[0].y)));
-  }
-  return fmt::format("<polyline class=\"{}\" points=\"{}\"/>\n", series.css, coordinates);
+std::string short_count(double count) {
+  if (count >= 1e9) return fmt::format("{:.2f} B", count / 1e9);
+  return count >= 1e6 ? fmt::format("{:.2f} M", count / 1e6) : grouped(count);
 }
 
-std::string chart(std::string_view title, std::vector<Series> all) {
-  std::erase_if(all, [](const Series& s) { return s.points.empty(); });
-  if (all.empty()) return {};
-  Range x, y;
-  for (const Series& s : all) {
-    for (const Point& p : s.points) {
-      x.cover(p.x);
-      y.cover(p.y);
-    }
+std::string duration(double seconds) {
+  const auto s = static_cast<int64_t>(seconds + 0.5);
+  if (s >= 3600) return fmt::format("{} h {:02} min", s / 3600, s / 60 % 60);
+  return s >= 60 ? fmt::format("{} min {:02} s", s / 60, s % 60) : fmt::format("{} s", s);
+}
+
+/// Numbers of a run's JSON as a list for the script; null where there is none.
+template <typename T>
+std::string list(const std::vector<T>& items, double T::*member) {
+  std::string out = "[";
+  for (const T& item : items) {
+    const double value = item.*member;
+    out += out.size() > 1 ? "," : "";
+    out += std::isfinite(value) ? fmt::format("{:.7g}", value) : "null";
   }
-  std::string html = fmt::format("<h2>{}</h2>\n<p class=\"key\">", title);
-  for (const Series& s : all) {
+  return out + "]";
+}
+
+/// The charts' data. In a script element `<` could begin its end tag.
+std::string chart_data(const ReportData& data, const nlohmann::json& rows) {
+  const std::vector<ReportStep> steps = thinned(data.steps, kMostPoints);
+  const std::vector<ReportEval> evals = thinned(data.evals, kMostPoints);
+  std::string json = fmt::format(
+      "{{\"steps\":{},\"loss\":{},\"lr\":{},\"grad_norm\":{},\"tokens_per_second\":{},\"memory\":{}"
+      ","
+      "\"eval\":{{\"steps\":{},\"loss\":{}}}",
+      list(steps, &ReportStep::step), list(steps, &ReportStep::loss), list(steps, &ReportStep::lr),
+      list(steps, &ReportStep::grad_norm), list(steps, &ReportStep::tokens_per_second),
+      list(steps, &ReportStep::memory), list(evals, &ReportEval::step),
+      list(evals, &ReportEval::loss));
+  if (rows.contains("lengths")) json += ",\"lengths\":" + rows["lengths"].dump();
+  json += "}";
+  for (size_t at = 0; (at = json.find('<', at)) != std::string::npos;) {
+    json.replace(at, 1, "\\u003c");
+  }
+  return json;
+}
+
+template <typename T>
+std::string in_words(const std::vector<T>& items, double T::*member, const char* unit = "") {
+  const T *first = nullptr, *low = nullptr, *high = nullptr, *last = nullptr;
+  for (const T& item : items) {
+    if (!std::isfinite(item.*member)) continue;
+    if (!first) first = low = high = &item;
+    if (item.*member < low->*member) low = &item;
+    if (item.*member > high->*member) high = &item;
+    last = &item;
+  }
+  if (!first) return {};
+  if (low == high) return fmt::format("{} throughout", figure(last->*member, unit));
+  return fmt::format("{} at step {}, {} at the last; lowest {}, highest {}",
+                     figure(first->*member, unit), first->step, figure(last->*member, unit),
+                     figure(low->*member, unit), figure(high->*member, unit));
+}
+
+std::string chart(std::string_view id, std::string_view title, const std::string& words,
+                  bool wide = false) {
+  if (words.empty()) return {};
+  return fmt::format(
+      "<figure id=\"{}\"{}><figcaption><h2>{}</h2><p>{}</p></figcaption>"
+      "<div class=\"plot\" role=\"img\" aria-label=\"{}: {}\"></div></figure>\n",
+      id, wide ? " class=\"wide\"" : "", title, escape(words), title, escape(words));
+}
+
+std::string card(std::string_view name, const std::string& value, const std::string& under = {}) {
+  return fmt::format("<div class=\"card\"><dt>{}</dt><dd>{}</dd><p>{}</p></div>\n", name,
+                     escape(value), escape(under));
+}
+
+double whole(const nlohmann::json& json, const char* key) {
+  const auto value = json.find(key);
+  return value != json.end() && value->is_number() ? value->get<double>() : 0.0;
+}
+
+std::string cards(const ReportData& data, const nlohmann::json& run) {
+  std::string html = "<dl class=\"cards\">\n";
+  const double steps = data.steps.empty() ? 0 : data.steps.back().step;
+  const double all = whole(run, "steps");
+  html += card("steps", grouped(steps), all > steps ? fmt::format("of {}", grouped(all)) : "");
+  if (!data.steps.empty())
+    html += card("training loss", figure(data.steps.back().loss), "last step");
+  if (!data.evals.empty()) {
+    const ReportEval& last = data.evals.back();
+    html += card("evaluation loss", figure(last.loss),
+                 fmt::format("perplexity {}", figure(std::exp(last.loss))));
+  }
+  html += card("tokens", grouped(data.tokens));
+  html +=
+      card("time", duration(data.seconds),
+           data.seconds > 0 ? fmt::format("{} tokens/s", grouped(data.tokens / data.seconds)) : "");
+  const double planned = whole(run, "planned_memory_bytes") / 1e9;
+  html += card("peak memory", figure(data.memory, " GB"),
+               planned > 0 ? fmt::format("{} planned", figure(planned, " GB")) : "");
+  if (const double trained = whole(run, "trainable_parameters"); trained > 0) {
+    const double parameters = std::max(1.0, whole(run, "parameters"));
+    html += card("trained", short_count(trained),
+                 fmt::format("{:.2f}% of {}", 100 * trained / parameters, short_count(parameters)));
+  }
+  return html + "</dl>\n";
+}
+
+std::string charts(const ReportData& data, const nlohmann::json& rows) {
+  std::string loss = in_words(data.steps, &ReportStep::loss);
+  if (const std::string eval = in_words(data.evals, &ReportEval::loss); !eval.empty()) {
+    loss += (loss.empty() ? "evaluation: " : ". Evaluation: ") + eval;
+  }
+  std::string html = "<div class=\"charts\">\n";
+  html += chart("loss", "Loss", loss, true);
+  html += chart("lr", "Learning rate", in_words(data.steps, &ReportStep::lr));
+  html += chart("grad_norm", "Gradient norm before clipping",
+                in_words(data.steps, &ReportStep::grad_norm));
+  html += chart("speed", "Tokens a second", in_words(data.steps, &ReportStep::tokens_per_second));
+  html += chart("memory", "Peak memory", in_words(data.steps, &ReportStep::memory, " GB"));
+  if (rows.contains("lengths")) {
+    html += chart(
+        "lengths", "Lengths of the rows",
+        fmt::format("{} rows of {} tokens on average, {} the longest", grouped(whole(rows, "rows")),
+                    figure(whole(rows, "tokens") / std::max(1.0, whole(rows, "rows"))),
+                    grouped(whole(rows, "longest"))));
+  }
+  return html + "</div>\n";
+}
+
+std::string figures(const ReportData& data) {
+  if (data.steps.empty()) return {};
+  std::string html =
+      "<section><details id=\"figures\" open><summary>Figures as text</summary>\n"
+      "<div class=\"figures\"><table>\n<thead><tr><th>step</th><th>loss</th><th>learning rate</th>"
+      "<th>gradient norm</th><th>tokens/s</th><th>peak memory</th></tr></thead>\n<tbody>\n";
+  for (const ReportStep& s : thinned(data.steps, kMostTableRows)) {
     html +=
-        fmt::format("<span class=\"{}\">{}: last {:.5g}</span> ", s.css, s.name, s.points.back().y);
+        fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
+                    s.step, figure(s.loss), figure(s.lr), figure(s.grad_norm),
+                    figure(s.tokens_per_second), figure(s.memory, " GB"));
   }
-  html += fmt::format("</p>\n<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">\n",
-                      kLeft + kWidth + 8, kTop + kHeight + kBottom, title);
-  html += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>\n", kLeft, kTop, kWidth,
-                      kHeight);
-  const double right = kLeft + kWidth, bottom = kTop + kHeight;
-  auto label = [&](double px, double py, const char* anchor, double value) {
-    html += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"{}\">{:.5g}</text>\n", px, py,
-                        anchor, value);
-  };
-  label(kLeft - 6, kTop + 11, "end", y.high);
-  if (y.high > y.low) label(kLeft - 6, bottom, "end", y.low);
-  label(kLeft, bottom + 17, "start", x.low);
-  if (x.high > x.low) label(right, bottom + 17, "end", x.high);
-  for (const Series& s : all) html += curve(s, x, y);
-  return html + "</svg>\n";
+  html += "</tbody></table>\n";
+  if (!data.evals.empty()) {
+    html += "<table>\n<thead><tr><th>step</th><th>evaluation loss</th></tr></thead>\n<tbody>\n";
+    for (const ReportEval& e : thinned(data.evals, kMostTableRows)) {
+      html += fmt::format("<tr><td>{}</td><td>{}</td></tr>\n", e.step, figure(e.loss));
+    }
+    html += "</tbody></table>\n";
+  }
+  return html + "</div></details></section>\n";
 }
 
-constexpr std::string_view kStyle = R"(
-:root { color-scheme: light dark; --ink: #1c1e21; --paper: #ffffff; --line: #c9ced6;
-  --a: #1f6feb; --b: #d1570a; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6e8eb; --paper: #14171a; --line: #3a4048;
-  --a: #6cb0ff; --b: #ffa657; } }
-body { font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--paper);
-  max-width: 860px; margin: 2em auto; padding: 0 1em; }
-h1 { font-size: 1.4em; overflow-wrap: anywhere; } h2 { font-size: 1.05em; margin: 1.6em 0 0; }
-svg { width: 100%; height: auto; } rect { fill: none; stroke: var(--line); }
-text { fill: var(--ink); font-size: 12px; }
-polyline { fill: none; stroke-width: 1.6; } polyline.a { stroke: var(--a); }
-polyline.b { stroke: var(--b); } circle.a { fill: var(--a); } circle.b { fill: var(--b); }
-.key { margin: .2em 0; } .key .a { color: var(--a); } .key .b { color: var(--b); }
-table { border-collapse: collapse; } td, th { text-align: left; padding: .15em 1.5em .15em 0;
-  border-bottom: 1px solid var(--line); overflow-wrap: anywhere; }
-)";
+std::string samples(const ReportData& data) {
+  if (data.prompts.empty()) return {};
+  std::string html = "<section id=\"samples\"><h2>Samples</h2>\n";
+  for (const ReportPrompt& prompt : data.prompts) {
+    html +=
+        fmt::format("<p class=\"prompt\">{}</p>\n<dl class=\"samples\">\n", escape(prompt.prompt));
+    for (const ReportSample& s : thinned(prompt.samples, kMostSamples)) {
+      html += fmt::format("<div><dt>step {}</dt><dd>{}</dd></div>\n", s.step, escape(s.text));
+    }
+    html += "</dl>\n";
+  }
+  return html + "</section>\n";
+}
+
+std::string rows_of(std::string_view name, const nlohmann::json& rows) {
+  if (!rows.is_object()) return {};
+  const double tokens = whole(rows, "tokens");
+  const nlohmann::json path = rows.value("path", nlohmann::json());
+  return fmt::format(
+      "<tr><th>{}</th><td>{}</td><td>{} rows</td><td>{} tokens</td><td>{} counted ({:.1f}%)</td>"
+      "<td>{} cut, {} skipped</td></tr>\n",
+      name, escape(path.is_string() ? path.get<std::string>() : ""), grouped(whole(rows, "rows")),
+      grouped(tokens), grouped(whole(rows, "counted_tokens")),
+      100 * whole(rows, "counted_tokens") / std::max(1.0, tokens), grouped(whole(rows, "cut")),
+      grouped(whole(rows, "skipped")));
+}
+
+std::string data_section(const nlohmann::json& run) {
+  const std::string rows = rows_of("training", run.value("data", nlohmann::json())) +
+                           rows_of("evaluation", run.value("eval_data", nlohmann::json()));
+  if (rows.empty()) return {};
+  return "<section><h2>Data</h2>\n<table>\n" + rows + "</table></section>\n";
+}
+
+std::string settings_section(const ReportInput& input) {
+  std::string html = "<section><h2>Settings</h2>\n<dl class=\"settings\">\n";
+  for (const auto& [key, value] : input.settings) {
+    html += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", escape(key), escape(value));
+  }
+  return html + "</dl></section>\n";
+}
+
+std::string head(const ReportInput& input) {
+  return fmt::format(
+      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
+      "style-src 'sha256-{}'; script-src 'sha256-{}'; base-uri 'none'; form-action 'none'\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width\">\n<title>{}</title>\n"
+      "<style>{}</style>\n</head>\n",
+      base64_of_hex(kReportStyleHash), base64_of_hex(kReportScriptHash), escape(input.title),
+      kReportStyle);
+}
+
+/// What the run ran as, in a line under the title.
+std::string in_a_line(const nlohmann::json& run) {
+  std::vector<std::string> words;
+  for (const char* key : {"method", "dtype", "device"}) {
+    const auto value = run.find(key);
+    if (value != run.end() && value->is_string())
+      words.push_back(escape(value->get<std::string>()));
+  }
+  return fmt::format("{}", fmt::join(words, " · "));
+}
 
 }  // namespace
 
-std::string render_report(std::string_view title, std::string_view metrics,
-                          const std::vector<std::pair<std::string, std::string>>& settings) {
-  const Metrics m = parse(metrics);
-  const std::string name = escape(title);
-  std::string html = fmt::format(
-      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width\">\n<title>{0}</title>\n"
-      "<style>{1}</style>\n</head>\n<body>\n<h1>{0}</h1>\n",
-      name, kStyle);
-  const double steps = m.loss.empty() ? 0 : m.loss.back().x;
-  html += fmt::format("<p>{} steps, {} tokens, {:.0f} s, {:.2f} GB at most.</p>\n", steps,
-                      static_cast<int64_t>(m.tokens), m.seconds, m.memory / 1e9);
-  html += chart("Loss", {{"training", "a", m.loss}, {"evaluation", "b", m.eval_loss}});
-  html += chart("Learning rate", {{"rate", "a", m.lr}});
-  html += chart("Gradient norm before clipping", {{"norm", "a", m.grad_norm}});
-  html += chart("Tokens a second", {{"speed", "a", m.speed}});
-  html += "<h2>Settings</h2>\n<table>\n";
-  for (const auto& [key, value] : settings) {
-    html += fmt::format("<tr><th>{}</th><td>{}</td></tr>\n", escape(key), escape(value));
-  }
-  return html + "</table>\n</body>\n</html>\n";
+std::string render_report(const ReportInput& input) {
+  const ReportData data = parse_report_data(input.metrics, input.samples);
+  nlohmann::json run = nlohmann::json::parse(input.run, nullptr, false);
+  if (!run.is_object()) run = nlohmann::json::object();
+  const nlohmann::json rows = run.value("data", nlohmann::json::object());
+  std::string html = head(input);
+  html += fmt::format("<body>\n<h1>{}</h1>\n<p class=\"under\">{}</p>\n", escape(input.title),
+                      in_a_line(run));
+  html += "<noscript><p>The charts need scripts; the figures stand below as text.</p></noscript>\n";
+  html += cards(data, run) + charts(data, rows) + samples(data) + data_section(run) +
+          settings_section(input) + figures(data);
+  html += fmt::format("<script type=\"application/json\" id=\"run\">{}</script>\n",
+                      chart_data(data, rows));
+  html += fmt::format("<script>{}</script>\n</body>\n</html>\n", kReportScript);
+  return html;
 }
 
 }  // namespace wgrad::train

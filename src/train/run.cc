@@ -6,7 +6,6 @@
 
 #include "io/atomic_file.h"
 #include "io/folder_lock.h"
-#include "io/json.h"
 #include "model/merge.h"
 #include "train/checkpoint.h"
 #include "train/metrics.h"
@@ -14,6 +13,7 @@
 #include "train/plan.h"
 #include "train/report.h"
 #include "train/run_folder.h"
+#include "train/run_summary.h"
 #include "train/setup.h"
 #include "train/trainer.h"
 
@@ -27,7 +27,6 @@ using Clock = std::chrono::steady_clock;
 constexpr int kMostSkippedInARow = 3;
 constexpr std::string_view kAgainstNonFinite =
     "lower --lr, try --dtype f32, and look at the data of these steps";
-constexpr size_t kMostMetricsBytes = size_t{1} << 30;
 /// A training step reaches about this share of the rate of one large product.
 constexpr double kStepEfficiency = 0.5;
 
@@ -41,39 +40,41 @@ class Run {
         ctx_(open_context(setup.device, setup.compute)),
         trainer_(*ctx_, setup.options, setup.config, setup.source, setup.options.recompute,
                  setup.longest_row),
-        metrics_(out_ / "metrics.jsonl"),
+        log_(out_, setup.options.tensorboard),
         state_(std::move(state)) {
     if (ctx_->kind() == DeviceKind::kGpu) ctx_->device().compile(setup.kernels);
   }
 
   /// Goes on from the checkpoint, or without one begins again.
   void resume(const std::optional<fs::path>& checkpoint) {
-    if (!checkpoint) {
-      metrics_.keep_first(0);
-      return;
+    if (checkpoint) {
+      restore_checkpoint(*checkpoint, trainer_);
+      state_ = read_run_state(*checkpoint);
+      saved_step_ = state_.step;
     }
-    restore_checkpoint(*checkpoint, trainer_);
-    state_ = read_run_state(*checkpoint);
-    metrics_.keep_first(state_.metrics_bytes);
-    saved_step_ = state_.step;
+    log_.keep_until(state_);
   }
 
   TrainResult loop(const std::atomic<bool>* stop) {
     start_ = Clock::now();
     seconds_before_ = state_.seconds;
     auto stopped = [stop] { return stop && stop->load(std::memory_order_relaxed); };
+    if (state_.step == 0 && !log_.has_samples()) sample();
     while (state_.step < setup_.total_steps && !stopped()) {
       one_step();
       const TrainOptions& o = setup_.options;
       const bool last = state_.step == setup_.total_steps;
-      if (setup_.valid && (last || (o.eval_every > 0 && state_.step % o.eval_every == 0))) {
-        evaluate();
-      }
-      if (o.save_every > 0 && state_.step % o.save_every == 0) save();
+      const auto due = [&](int64_t every) { return every > 0 && state_.step % every == 0; };
+      if (setup_.valid && (last || due(o.eval_every))) evaluate();
+      if (last || due(o.sample_every)) sample();
+      if (due(o.save_every)) save();
     }
     check_trained();
-    if (saved_step_ != state_.step) save();
-    if (setup_.options.report) write_report();
+    if (saved_step_ != state_.step) {
+      save();
+    } else if (setup_.options.report) {
+      write_report(out_);
+    }
     const bool finished = state_.step == setup_.total_steps;
     if (finished) write_result();
     return {finished ? TrainEnd::kFinished : TrainEnd::kStopped, state_.step, state_.total_tokens,
@@ -140,7 +141,7 @@ class Run {
         seconds_since_log_ > 0 ? static_cast<double>(tokens_since_log_) / seconds_since_log_ : 0.0;
     m.seconds = elapsed();
     m.peak_memory_bytes = ctx_->peak_bytes();
-    metrics_.write(m);
+    log_.write(m);
     observer_.on_step(m);
     tokens_since_log_ = 0;
     seconds_since_log_ = 0;
@@ -150,25 +151,32 @@ class Run {
     const Trainer::Evaluation result =
         trainer_.evaluate(setup_.valid->rows, setup_.eval_batch_tokens());
     const EvalMetrics m{state_.step, result.mean(), result.tokens};
-    metrics_.write(m);
+    log_.write(m);
     observer_.on_eval(m);
+  }
+
+  void sample() {
+    if (!setup_.sampler) return;
+    std::vector<Sample> samples;
+    try {
+      samples = setup_.sampler->take(*ctx_, trainer_.model(), trainer_.adapter(), state_.step);
+    } catch (const Error& error) {
+      observer_.on_warning(fmt::format("step {}: no sample: {}", state_.step, error.what()));
+    }
+    for (const Sample& s : samples) {
+      log_.write(s);
+      observer_.on_sample(s);
+    }
   }
 
   void save() {
     state_.seconds = elapsed();
-    state_.metrics_bytes = metrics_.bytes();
+    log_.note(state_);
     save_checkpoint(out_, state_, trainer_, setup_.options.model, setup_.options.keep);
     saved_step_ = state_.step;
     observer_.on_checkpoint(
         (out_ / "checkpoints" / fmt::format("step-{:06}", state_.step)).string());
-  }
-
-  void write_report() {
-    const fs::path metrics = out_ / "metrics.jsonl";
-    io::write_file_atomically(out_ / "report.html",
-                              render_report(fmt::format("wgrad: {}", setup_.options.out),
-                                            io::read_text_file(metrics, kMostMetricsBytes),
-                                            all_settings(setup_.options)));
+    if (setup_.options.report) write_report(out_);
   }
 
   void write_result() {
@@ -188,7 +196,7 @@ class Run {
   fs::path out_;
   std::unique_ptr<Context> ctx_;
   Trainer trainer_;
-  MetricsFile metrics_;
+  RunLog log_;
   RunState state_;
   int64_t saved_step_ = -1;
   int skipped_in_a_row_ = 0;
@@ -213,7 +221,8 @@ TrainResult run_training(const TrainOptions& options, TrainObserver& observer,
                          const std::atomic<bool>* stop) {
   train::check_folder(options);
   train::RunSetup setup = train::prepare(options, observer);
-  observer.on_plan(train::make_plan(setup));
+  const TrainPlan plan = train::make_plan(setup);
+  observer.on_plan(plan);
   train::make_folder(setup.options.out);
   const io::FolderLock lock(setup.options.out);
   // Another run may have come and gone since the first look.
@@ -229,6 +238,8 @@ TrainResult run_training(const TrainOptions& options, TrainObserver& observer,
   if (options.resume) run.resume(checkpoint);
   io::write_file_atomically(std::filesystem::path(setup.options.out) / "run.yaml",
                             train::to_yaml(setup.options));
+  io::write_file_atomically(std::filesystem::path(setup.options.out) / "run.json",
+                            train::summary_json(setup, plan));
   return run.loop(stop);
 }
 

@@ -21,7 +21,8 @@ bool is_there(const fs::path& path) {
 
 /// Names that a run writes besides its results: a folder that has one of them holds a run.
 bool is_of_run(const std::string& name) {
-  return name == "run.yaml" || name == "metrics.jsonl" || name == "checkpoints";
+  return name == "run.yaml" || name == "run.json" || name == "metrics.jsonl" ||
+         name == "samples.jsonl" || name == "tensorboard" || name == "checkpoints";
 }
 
 /// Weights, their configuration and a report: what a run leaves behind.

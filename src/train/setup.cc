@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <utility>
 
 #include "data/model_text.h"
 #include "model/adapter.h"
@@ -135,6 +136,10 @@ RunSetup prepare(const TrainOptions& given, TrainObserver& observer) {
     throw input_error("--eval-every", fmt::format("{}", options.eval_every),
                       "there are no rows to evaluate on",
                       "give --eval-data, or a --data folder with valid.jsonl");
+  }
+
+  if (Sampler::wanted(options)) {
+    setup.sampler.emplace(options, std::move(assets), setup.config.max_positions);
   }
 
   setup.longest_row = setup.train.summary.longest;

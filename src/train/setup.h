@@ -9,6 +9,7 @@
 #include "io/checkpoint_source.h"
 #include "model/config.h"
 #include "train/device_choice.h"
+#include "train/samples.h"
 #include "train/schedule.h"
 #include "train/trainer.h"
 #include "wgrad/train.h"
@@ -24,6 +25,7 @@ struct RunSetup {
   std::shared_ptr<const io::TensorSource> source;
   data::Dataset train;
   std::optional<data::Dataset> valid;
+  std::optional<Sampler> sampler;
   std::unique_ptr<data::BatchOrder> order;
   int64_t clock = 0;  ///< the date for chat templates: a resumed run has that of its first start
   int64_t total_steps = 0;

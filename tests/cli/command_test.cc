@@ -38,6 +38,7 @@ TEST(Help, IsThereForEveryCommand) {
                                 {"generate"},
                                 {"chat"},
                                 {"merge"},
+                                {"report"},
                                 {"verify"},
                                 {"devices"},
                                 {"info"},
