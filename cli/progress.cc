@@ -3,10 +3,33 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <climits>
 #include <cstdio>
 #include <vector>
 
 namespace wgrad::cli {
+namespace {
+
+/// A part of the progress line; the higher its rank, the sooner it is left out.
+struct Part {
+  std::string text;
+  int rank;
+};
+
+/// The parts that fit side by side, and of a first one that is too wide its beginning.
+std::string in_columns(const std::vector<Part>& parts, int columns) {
+  const int most = static_cast<int>(parts.size());
+  for (int rank = most; rank > 0; --rank) {
+    std::string line;
+    for (const Part& part : parts) {
+      if (part.rank < rank) line += (line.empty() ? "" : "  ") + part.text;
+    }
+    if (rank == 1 || display_width(line) <= columns) return fit(line, columns);
+  }
+  return {};
+}
+
+}  // namespace
 
 std::string describe(const TrainPlan& plan) {
   std::string text = fmt::format(
@@ -36,7 +59,7 @@ std::string describe(const TrainPlan& plan) {
   return text;
 }
 
-Progress::Progress() : terminal_(stderr_is_terminal()), colours_(terminal_) {}
+Progress::Progress() : renews_(stderr_renews_lines()), colours_(stderr_is_terminal()) {}
 
 void Progress::line(const std::string& text) {
   if (status_shown_) fmt::print(stderr, "\r\x1b[K");
@@ -46,9 +69,8 @@ void Progress::line(const std::string& text) {
 }
 
 void Progress::status(const std::string& text) {
-  if (!terminal_) return line(text);
-  const size_t width = static_cast<size_t>(std::max(20, terminal_width() - 1));
-  fmt::print(stderr, "\r\x1b[K{}", text.substr(0, width));
+  if (!renews_) return line(text);
+  fmt::print(stderr, "\r\x1b[K{}", text);
   std::fflush(stderr);
   status_shown_ = true;
 }
@@ -69,11 +91,18 @@ void Progress::on_step(const StepMetrics& m) {
   last_seconds_ = m.seconds;
   last_step_ = m.step;
   const double left = speed_ > 0 ? static_cast<double>(m.total_steps - m.step) / speed_ : 0;
-  status(fmt::format(
-      "step {}/{}  loss {}  lr {:.2e}  grad_norm {}  {:.0f} tokens/s  {}  "
-      "{} left",
-      m.step, m.total_steps, format_value(m.loss, 4), m.lr, format_value(m.grad_norm, 3),
-      m.tokens_per_second, format_bytes(m.peak_memory_bytes), format_seconds(left)));
+  // The last column stays free: some terminals begin a new line when it is written.
+  status(in_columns(
+      {
+          {fmt::format("step {}/{}", m.step, m.total_steps), 0},
+          {fmt::format("loss {}", format_value(m.loss, 4)), 1},
+          {fmt::format("lr {:.2e}", m.lr), 4},
+          {fmt::format("grad_norm {}", format_value(m.grad_norm, 3)), 5},
+          {fmt::format("{:.0f} tokens/s", m.tokens_per_second), 3},
+          {format_bytes(m.peak_memory_bytes), 6},
+          {fmt::format("{} left", format_seconds(left)), 2},
+      },
+      renews_ ? terminal_width() - 1 : INT_MAX));
   if (m.step == m.total_steps && status_shown_) {
     fmt::print(stderr, "\n");
     status_shown_ = false;
@@ -83,6 +112,12 @@ void Progress::on_step(const StepMetrics& m) {
 void Progress::on_eval(const EvalMetrics& m) {
   line(fmt::format("step {}  eval_loss {} over {} tokens", m.step, format_value(m.loss, 4),
                    m.tokens));
+}
+
+void Progress::on_sample(const Sample& sample) {
+  const std::string text = fmt::format("step {}  {} -> {}", sample.step, printable(sample.prompt),
+                                       printable(sample.text));
+  line(renews_ ? fit(text, terminal_width() - 1) : text);
 }
 
 void Progress::on_checkpoint(const std::string& folder) {

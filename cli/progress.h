@@ -7,7 +7,8 @@
 
 namespace wgrad::cli {
 
-/// Shows a run on standard error: one line that renews itself on a terminal, plain lines elsewhere.
+/// Shows a run on standard error: on a terminal one line that renews itself and fits its width as
+/// it is at that moment, plain lines elsewhere.
 class Progress : public TrainObserver {
  public:
   Progress();
@@ -15,6 +16,7 @@ class Progress : public TrainObserver {
   void on_plan(const TrainPlan& plan) override;
   void on_step(const StepMetrics& metrics) override;
   void on_eval(const EvalMetrics& metrics) override;
+  void on_sample(const Sample& sample) override;
   void on_checkpoint(const std::string& folder) override;
   void on_warning(const std::string& text) override;
 
@@ -22,7 +24,7 @@ class Progress : public TrainObserver {
   void line(const std::string& text);    ///< a line that stays
   void status(const std::string& text);  ///< the line that renews itself
 
-  bool terminal_;
+  bool renews_;  ///< the terminal can clear a line
   Colours colours_;
   bool status_shown_ = false;
   double speed_ = 0;  ///< steps a second, smoothed

@@ -11,7 +11,17 @@ bool stderr_is_terminal();
 bool stdout_is_terminal();
 int terminal_width();
 
-/// ANSI colour codes, or nothing where `on` is false or NO_COLOR is set.
+/// Whether standard error is a terminal that can clear a line: not where TERM is "dumb".
+bool stderr_renews_lines();
+
+/// Columns that a text takes on a terminal; wide characters take two.
+int display_width(std::string_view utf8);
+/// The text in one line without what a terminal would obey: control characters become blanks.
+std::string printable(std::string_view utf8);
+/// As much of a printable text as fits, an ellipsis last where it was cut.
+std::string fit(std::string_view utf8, int columns);
+
+/// ANSI colour codes, or nothing where `on` is false, NO_COLOR is set or TERM is "dumb".
 class Colours {
  public:
   explicit Colours(bool on);

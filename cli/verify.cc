@@ -59,7 +59,7 @@ train::DeviceChoice choose_gpu(const std::string& selector) {
 /// How many cases have ended, on a terminal, on a line that renews itself.
 class CaseCount {
  public:
-  explicit CaseCount(size_t cases) : cases_(cases), shown_(stderr_is_terminal()) {}
+  explicit CaseCount(size_t cases) : cases_(cases), shown_(stderr_renews_lines()) {}
   void show(size_t ended) const {
     if (!shown_) return;
     fmt::print(stderr, "\r{} of {} cases\x1b[K", ended, cases_);
