@@ -20,6 +20,8 @@ enum class Activation : uint8_t {
   kGeluTanh,  ///< x s(2 sqrt(2 / pi) (x + 0.044715 x^3)): gelu as its tanh formula has it
   kGelu,      ///< x Phi(x), Phi the normal distribution function
 };
+inline constexpr Activation kActivations[] = {Activation::kSilu, Activation::kGeluTanh,
+                                              Activation::kGelu};
 
 /// out = activation(gate) up (Shazeer 2020).
 template <class T>

@@ -8,6 +8,5 @@ fn log2_scores(products: vec4<f32>) -> vec4<f32> {
 }
 
 fn uncapped_grad(grad_s: vec4<f32>, log2_score: vec4<f32>) -> vec4<f32> {
-  let t = log2_score / LOG2_CAP;
-  return grad_s * ((vec4<f32>(1.0) - t) * (vec4<f32>(1.0) + t));
+  return grad_s * tanh_slope(log2_score / LOG2_CAP);
 }

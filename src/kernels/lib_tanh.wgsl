@@ -19,3 +19,6 @@ fn good_tanh(x: Vec) -> Vec {
   let large = Vec(1.0) - 2.0 * e / (Vec(1.0) + e);
   return select(select(large, -large, x < Vec(0.0)), small, abs(x) < Vec(SERIES_EDGE));
 }
+
+// The derivative where tanh is t.
+fn tanh_slope(t: Vec) -> Vec { return (Vec(1.0) - t) * (Vec(1.0) + t); }

@@ -75,7 +75,7 @@ bool has_attention_matrices(const Context& ctx) {
 
 bool attention_uses_matrices(const Context& ctx, const AttentionShape& s, int64_t queries) {
   return ctx.compute() == ComputeType::kF16 && s.head_dim <= kLargestHead && s.scale >= 0.0f &&
-         s.soft_cap == 0.0f && queries >= kSmallestMatrixBatch && has_attention_matrices(ctx);
+         queries >= kSmallestMatrixBatch && has_attention_matrices(ctx);
 }
 
 void attention_forward_matrix(Context& ctx, const AttentionShape& s, const AttentionParams& params,
@@ -84,7 +84,7 @@ void attention_forward_matrix(Context& ctx, const AttentionShape& s, const Atten
   constexpr auto kKernel = AttentionMatrixKernel::kForward;
   AttentionParams p = params;
   p.groups = static_cast<uint32_t>(tiles(kKernel, s, p.queries)) * p.heads;
-  launch(ctx, attention_matrix_kernel(kKernel, s.head_dim),
+  launch(ctx, attention_matrix_kernel(kKernel, s.head_dim, s.soft_cap),
          {in(operands.q), in(operands.kv), in(row_begin), in(operands.factors), ops::out(out),
           ops::out(logsumexp)},
          p, groups(p.groups));
@@ -107,7 +107,7 @@ void attention_backward_matrix(Context& ctx, const AttentionShape& s, const Atte
   const auto run = [&](AttentionMatrixKernel kernel, int64_t heads,
                        std::vector<Argument> arguments) {
     p.groups = static_cast<uint32_t>(tiles(kernel, s, p.queries) * heads);
-    launch(ctx, attention_matrix_kernel(kernel, s.head_dim), arguments,
+    launch(ctx, attention_matrix_kernel(kernel, s.head_dim, s.soft_cap), arguments,
            std::as_bytes(std::span<const AttentionParams>(&p, 1)), groups(p.groups));
   };
   for (int64_t first = 0; first < s.kv_heads; first += at_once) {

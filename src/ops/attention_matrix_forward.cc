@@ -24,7 +24,7 @@ AttentionMatrixShape shape_of(const ForwardLayout& l) {
   return {l.pairs * 32, l.pairs * 64, l.total * 16};
 }
 
-void write_forward_places(WgslWriter& w, const ForwardLayout& l) {
+void write_forward_places(WgslWriter& w, const ForwardLayout& l, bool capped) {
   w.line("  let pair = sg / 2u;");
   w.line("  let side = sg % 2u;");
   w.line("  let pair_first = first + pair * 32u;");
@@ -43,8 +43,12 @@ void write_forward_places(WgslWriter& w, const ForwardLayout& l) {
   w.line("  // Tiles before this key or past the first query need a mask.");
   w.line("  let unmasked_begin = first_key(min(pair_first + 31u, last_query));");
   w.line("  let unmasked_end = pair_first + params.query_offset + 1u;");
-  w.line("  // Scores this small are 0 all the same; so the next two stay within f32.");
-  w.line("  let to_log2 = max(params.scale_log2e * factors[0].y * factors[1].y, 1e-30);");
+  if (capped) {
+    write_cap_factors(w);
+  } else {
+    w.line("  // Scores this small are 0 all the same; so the next two stay within f32.");
+    w.line("  let to_log2 = max(params.scale_log2e * factors[0].y * factors[1].y, 1e-30);");
+  }
   w.line(
       "  // A product that is masked, and the reference of a row that has seen no key: far below "
       "all");
@@ -94,9 +98,11 @@ void write_forward_store_scores(WgslWriter& w) {
   }
 }
 
-void write_forward_softmax(WgslWriter& w, const ForwardLayout& l) {
+void write_forward_softmax(WgslWriter& w, const ForwardLayout& l, bool capped) {
   w.line("    // The softmax of this tile beside the scores of the next.");
-  for (int i = 0; i < 4; ++i) w.line("    var x{0} = four(my_scores + {0}u);", i);
+  for (int i = 0; i < 4; ++i) {
+    w.line("    var x{} = {};", i, score_text(capped, fmt::format("four(my_scores + {}u)", i)));
+  }
   w.line("    if (kb < unmasked_begin || kb + {}u > unmasked_end) {{", kTile);
   w.line("      let my_key = kb + part * 16u;");
   write_mask(w, "x", 4, "my_key", "vec4<f32>(unseen)", "begin", "end");
@@ -204,7 +210,7 @@ AttentionMatrixShape forward_shape(int64_t packed_dim) {
   return shape_of(ForwardLayout(packed_dim));
 }
 
-std::string forward_source(int64_t packed_dim) {
+std::string forward_source(int64_t packed_dim, bool capped) {
   const ForwardLayout l(packed_dim);
   const AttentionMatrixShape shape = shape_of(l);
   const Staging staging(l, shape.invocations);
@@ -214,7 +220,7 @@ std::string forward_source(int64_t packed_dim) {
       {{"out", "Cell"}, {"logsumexp", "f32"}});
   write_common(w, l.total);
   write_query_head(w, shape);
-  write_forward_places(w, l);
+  write_forward_places(w, l, capped);
   write_forward_queries(w, l);
   staging.write_lanes(w);
   for (const char* name : {"k", "v"}) staging.declare(w, name);
@@ -246,7 +252,7 @@ std::string forward_source(int64_t packed_dim) {
   w.line("    if (next < keys_end) {{");
   load("v", "v_base", "next");
   w.line("    }}");
-  write_forward_softmax(w, l);
+  write_forward_softmax(w, l, capped);
   w.line("    workgroupBarrier();");
   write_forward_rescale(w, l);
   staging.store(w, "k", 0);

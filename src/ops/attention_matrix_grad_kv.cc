@@ -54,10 +54,14 @@ void write_grad_kv_products(WgslWriter& w, const GradKvLayout& l) {
   }
 }
 
-void write_grad_kv_weights(WgslWriter& w, const GradKvLayout& l, bool keep) {
+void write_grad_kv_weights(WgslWriter& w, const GradKvLayout& l, bool keep, bool capped) {
   for (int i = 0; i < 2; ++i) {
-    w.line("    var x{0} = exp2(four(my_scores + {0}u) * to_log2 - four({1}u + part * 2u));", i,
-           l.statistics + i);
+    std::string score = score_text(capped, fmt::format("four(my_scores + {}u)", i));
+    if (capped) {
+      w.line("    let c{} = {};", i, score);
+      score = fmt::format("c{}", i);
+    }
+    w.line("    var x{} = exp2({} * to_log2 - four({}u + part * 2u));", i, score, l.statistics + i);
   }
   w.line("    if (tile_first < first + {}u || tile_first + {}u > unmasked_end) {{", kGradKvKeys,
          kTile);
@@ -65,8 +69,10 @@ void write_grad_kv_weights(WgslWriter& w, const GradKvLayout& l, bool keep) {
   write_mask(w, "x", 2, "my_query", "vec4<f32>()", "key", "end");
   w.line("    }}");
   for (int i = 0; i < 2; ++i) {
-    w.line("    let y{0} = x{0} * ((four(my_scores + {1}u) - four({2}u + part * 2u)) * 0x1p-16);",
-           i, l.score_size + i, l.statistics + kTile / 4 + i);
+    w.line(
+        "    let y{0} = x{0} * ((four(my_scores + {1}u) - four({2}u + part * 2u)) * 0x1p-16){3};",
+        i, l.score_size + i, l.statistics + kTile / 4 + i,
+        capped ? fmt::format(" * tanh_slope(c{})", i) : "");
   }
   w.line("    sm[my_weights] = packed(x0, x1);");
   w.line("    let grad_scores = packed(y0, y1);");
@@ -107,7 +113,7 @@ void write_grad_kv_bindings(WgslWriter& w, const char* kept_type) {
   write_kept_tile(w);
 }
 
-void write_grad_kv_head(WgslWriter& w, int64_t step_queries) {
+void write_grad_kv_head(WgslWriter& w, int64_t step_queries, bool capped) {
   w.line("// One past the last query that sees the key.");
   w.line("fn last_query_of(key: u32) -> u32 {{");
   w.line("  let end = min(row_end[key] - params.origin, params.queries);");
@@ -141,7 +147,7 @@ void write_grad_kv_head(WgslWriter& w, int64_t step_queries) {
   w.line("  let delta_factor = factors[3].x * factors[2].x;");
   w.line("  let statistic_factor = select(1.0, delta_factor, statistic_part == 1u);");
   w.line("  var statistic = 0.0;");
-  write_grad_factors(w);
+  write_grad_factors(w, capped);
 }
 
 void write_grad_kv_statistic(WgslWriter& w, const char* head, const char* first,
@@ -211,14 +217,14 @@ AttentionMatrixShape grad_kv_shape(int64_t packed_dim) {
   return packed_dim == 64 ? grad_kv_ring_shape() : shape_of(GradKvLayout(packed_dim));
 }
 
-std::string grad_kv_source(int64_t packed_dim, bool keep) {
-  if (packed_dim == 64) return grad_kv_ring_source(keep);
+std::string grad_kv_source(int64_t packed_dim, bool keep, bool capped) {
+  if (packed_dim == 64) return grad_kv_ring_source(keep, capped);
   const GradKvLayout l(packed_dim);
   const Staging staging(l, shape_of(l).invocations);
   WgslWriter w;
   write_grad_kv_bindings(w, keep ? "vec4<u32>" : nullptr);
   write_common(w, l.total);
-  write_grad_kv_head(w, kTile);
+  write_grad_kv_head(w, kTile, capped);
   w.line("  let whole = is_own(first) && is_own(first + {}u);", kGradKvKeys - 1);
   w.line("  let unmasked_end = select(0u, last_query_of(min(first, last_key)), whole);");
   w.line("  let steps = tiles * group_heads;");
@@ -263,7 +269,7 @@ std::string grad_kv_source(int64_t packed_dim, bool keep) {
   write_grad_kv_load(w, staging);
   w.line("    }}");
   w.line("    workgroupBarrier();");
-  write_grad_kv_weights(w, l, keep);
+  write_grad_kv_weights(w, l, keep, capped);
   w.line("    workgroupBarrier();");
   write_grad_kv_sums(w, l);
   w.line("    workgroupBarrier();");

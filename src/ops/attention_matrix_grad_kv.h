@@ -19,7 +19,7 @@ inline constexpr int64_t kGradKvKeys = 64, kGradKvSubgroups = 8;
 void write_grad_kv_bindings(WgslWriter& w, const char* kept_type);
 /// The entry point's head and the workgroup's place. A lane takes some queries, number `part`, of
 /// the key number `row`.
-void write_grad_kv_head(WgslWriter& w, int64_t step_queries);
+void write_grad_kv_head(WgslWriter& w, int64_t step_queries, bool capped);
 /// Loads the invocation's `statistic` of the queries from `first` on. It is multiplied by
 /// `statistic_factor` when it is stored, a step later: to compute with it at once would wait for
 /// the load.
@@ -33,6 +33,6 @@ void write_grad_kv_results(WgslWriter& w, const Layout& l);
 /// For packed heads of 64: 16 queries a step in a ring of three tiles, the weights of a step beside
 /// the products of the next, two barriers.
 AttentionMatrixShape grad_kv_ring_shape();
-std::string grad_kv_ring_source(bool keep);
+std::string grad_kv_ring_source(bool keep, bool capped);
 
 }  // namespace wgrad::ops::attention_matrix

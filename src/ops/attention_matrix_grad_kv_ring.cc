@@ -74,14 +74,15 @@ void write_product(WgslWriter& w, const RingLayout& l, const char* slot) {
   }
 }
 
-void write_weights(WgslWriter& w, const RingLayout& l, bool keep) {
+void write_weights(WgslWriter& w, const RingLayout& l, bool keep, bool capped) {
   w.line(
       "    // Masks without a branch, which would part the products from what runs beside them.");
   w.line(
       "    let after_key = vec4<u32>(tile_first + part * 4u - key) + vec4<u32>(0u, 1u, 2u, 3u);");
-  w.line("    x0 = exp2(fma(x0, vec4<f32>(to_log2), -logsumexp));");
+  if (capped) w.line("    let capped = {};", score_text(capped, "x0"));
+  w.line("    x0 = exp2(fma({}, vec4<f32>(to_log2), -logsumexp));", capped ? "capped" : "x0");
   w.line("    x0 = select(vec4<f32>(), x0, after_key < vec4<u32>(seen_by));");
-  w.line("    let y = x0 * ((grad - delta) * 0x1p-16);");
+  w.line("    let y = x0 * ((grad - delta) * 0x1p-16){};", capped ? " * tanh_slope(capped)" : "");
   w.line("    sm[my_weights][my_half] = pack2x16float(x0.xy);");
   w.line("    sm[my_weights][my_half + 1u] = pack2x16float(x0.zw);");
   w.line("    let grad_scores = vec2<u32>(pack2x16float(y.xy), pack2x16float(y.zw));");
@@ -126,12 +127,12 @@ AttentionMatrixShape grad_kv_ring_shape() {
   return {kGradKvKeys, kGradKvSubgroups * 32, RingLayout().total * 16};
 }
 
-std::string grad_kv_ring_source(bool keep) {
+std::string grad_kv_ring_source(bool keep, bool capped) {
   const RingLayout l;
   WgslWriter w;
   write_grad_kv_bindings(w, keep ? "vec2<u32>" : nullptr);
   write_common(w, l.total);
-  write_grad_kv_head(w, RingLayout::kQueries);
+  write_grad_kv_head(w, RingLayout::kQueries, capped);
   write_places(w, l);
   write_grad_kv_keys(w, l, 1, "owned + side * 16u");
   for (int s = 0; s < 2; ++s) {
@@ -165,7 +166,7 @@ std::string grad_kv_ring_source(bool keep) {
   w.line("    let logsumexp = four(slot0 + {}u + part);", l.statistics);
   w.line("    let delta = four(slot0 + {}u + part);", l.statistics + l.kQueries / 4);
   write_product(w, l, "slot1");
-  write_weights(w, l, keep);
+  write_weights(w, l, keep, capped);
   write_store(w, l, "slot2");
   write_load(w, l);
   w.line("    workgroupBarrier();");

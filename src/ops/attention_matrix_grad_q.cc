@@ -21,7 +21,7 @@ AttentionMatrixShape shape_of(const GradQLayout& l) {
   return {l.kSubgroups * 16, l.kSubgroups * 32, l.total * 16};
 }
 
-void write_grad_q_places(WgslWriter& w, const GradQLayout& l) {
+void write_grad_q_places(WgslWriter& w, const GradQLayout& l, bool capped) {
   w.line("  let row = lane % 16u;");
   w.line("  let part = lane / 16u;");
   w.line("  let sg_first = first + sg * 16u;");
@@ -33,7 +33,7 @@ void write_grad_q_places(WgslWriter& w, const GradQLayout& l) {
   w.line("  let unmasked_begin = first_key(min(sg_first + 15u, last_query));");
   w.line("  let unmasked_end = select(0u, sg_first + 1u, is_own(sg_first));");
   w.line("  let own = statistics[head * params.queries + min(query, last_query)];");
-  write_grad_factors(w);
+  write_grad_factors(w, capped);
   w.line("  let delta = own.y * factors[3].x * factors[2].x;");
 }
 
@@ -77,9 +77,14 @@ void write_grad_q_products(WgslWriter& w, const GradQLayout& l) {
   }
 }
 
-void write_grad_q_scores(WgslWriter& w, const GradQLayout& l) {
+void write_grad_q_scores(WgslWriter& w, const GradQLayout& l, bool capped) {
   for (int i = 0; i < 4; ++i) {
-    w.line("    var x{0} = exp2(four(my_scores + {0}u) * to_log2 - vec4<f32>(own.x));", i);
+    std::string score = score_text(capped, fmt::format("four(my_scores + {}u)", i));
+    if (capped) {
+      w.line("    let c{} = {};", i, score);
+      score = fmt::format("c{}", i);
+    }
+    w.line("    var x{} = exp2({} * to_log2 - vec4<f32>(own.x));", i, score);
   }
   w.line("    if (kb < unmasked_begin || kb + {}u > unmasked_end) {{", kTile);
   w.line("      let my_key = kb + part * 16u;");
@@ -87,6 +92,7 @@ void write_grad_q_scores(WgslWriter& w, const GradQLayout& l) {
   w.line("    }}");
   for (int i = 0; i < 4; ++i) {
     w.line("    x{0} *= (four(my_scores + {1}u) - vec4<f32>(delta)) * 0x1p-16;", i, l.strip + i);
+    if (capped) w.line("    x{0} *= tanh_slope(c{0});", i);
   }
   w.line("    sm[my_scores] = packed(x0, x1);");
   w.line("    sm[my_scores + 1u] = packed(x2, x3);");
@@ -128,7 +134,7 @@ void write_grad_q_results(WgslWriter& w, const GradQLayout& l) {
 
 AttentionMatrixShape grad_q_shape(int64_t packed_dim) { return shape_of(GradQLayout(packed_dim)); }
 
-std::string grad_q_source(int64_t packed_dim) {
+std::string grad_q_source(int64_t packed_dim, bool capped) {
   const GradQLayout l(packed_dim);
   const AttentionMatrixShape shape = shape_of(l);
   const Staging staging(l, shape.invocations);
@@ -143,7 +149,7 @@ std::string grad_q_source(int64_t packed_dim) {
                  {{"grad_q", "Cell"}});
   write_common(w, l.total);
   write_query_head(w, shape);
-  write_grad_q_places(w, l);
+  write_grad_q_places(w, l, capped);
   write_grad_q_queries(w, l);
   staging.write_lanes(w);
   for (const char* name : {"k", "v"}) staging.declare(w, name);
@@ -163,7 +169,7 @@ std::string grad_q_source(int64_t packed_dim) {
   load("next");
   w.line("    }}");
   w.line("    workgroupBarrier();");
-  write_grad_q_scores(w, l);
+  write_grad_q_scores(w, l, capped);
   staging.store(w, "v", l.v);
   w.line("    workgroupBarrier();");
   write_grad_q_sums(w, l);

@@ -127,7 +127,7 @@ std::string grad_q_kept_source(int64_t packed_dim) {
   write_kept_tile(w);
   write_common(w, l.total);
   write_head(w, l);
-  write_grad_factors(w);
+  write_grad_factors(w, false);
   staging.write_lanes(w);
   staging.declare(w, "k");
   for (int i = 0; i < 4; ++i) w.line("  var g{}: vec4<u32>;", i);

@@ -26,19 +26,20 @@ AttentionMatrixShape attention_matrix_shape(AttentionMatrixKernel kernel, int64_
   return attention_matrix::grad_kv_shape(packed_dim);
 }
 
-std::string attention_matrix_source(AttentionMatrixKernel kernel, int64_t packed_dim) {
+std::string attention_matrix_source(AttentionMatrixKernel kernel, int64_t packed_dim, bool capped) {
   switch (kernel) {
     case AttentionMatrixKernel::kForward:
-      return attention_matrix::forward_source(packed_dim);
+      return attention_matrix::forward_source(packed_dim, capped);
     case AttentionMatrixKernel::kGradQ:
-      return attention_matrix::grad_q_source(packed_dim);
+      return attention_matrix::grad_q_source(packed_dim, capped);
     case AttentionMatrixKernel::kGradQKept:
       return attention_matrix::grad_q_kept_source(packed_dim);
     case AttentionMatrixKernel::kGradKv:
     case AttentionMatrixKernel::kGradKvKeep:
       break;
   }
-  return attention_matrix::grad_kv_source(packed_dim, kernel == AttentionMatrixKernel::kGradKvKeep);
+  return attention_matrix::grad_kv_source(packed_dim, kernel == AttentionMatrixKernel::kGradKvKeep,
+                                          capped);
 }
 
 int64_t attention_kept_tiles(int64_t tokens, int64_t per_keys) {

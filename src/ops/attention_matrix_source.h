@@ -26,8 +26,9 @@ inline constexpr int64_t kKeptTileBytes = 64 * 32 * 2;
 int64_t attention_kept_tiles(int64_t tokens, int64_t per_keys);
 
 /// Directives, bindings and the entry point `main`; the constants and accessors of
-/// attention_source.h, lib_attention_common and lib_attention_first_key belong between the two.
+/// attention_source.h, lib_attention_common and lib_attention_first_key belong between the two, and
+/// where scores are capped SOFT_CAP, lib_vector4 and lib_tanh.
 std::string attention_matrix_directives();
-std::string attention_matrix_source(AttentionMatrixKernel kernel, int64_t packed_dim);
+std::string attention_matrix_source(AttentionMatrixKernel kernel, int64_t packed_dim, bool capped);
 
 }  // namespace wgrad::ops

@@ -67,8 +67,22 @@ void write_mask(WgslWriter& w, const char* name, int count, const char* base, co
   }
 }
 
-void write_grad_factors(WgslWriter& w) {
-  w.line("  let to_log2 = params.scale_log2e * factors[0].y * factors[1].y;");
+void write_cap_factors(WgslWriter& w) {
+  w.line("  // Bounded so that no product with it leaves f32.");
+  w.line("  let to_cap = min(params.scale / SOFT_CAP * factors[0].y * factors[1].y, 1e28);");
+  w.line("  let to_log2 = SOFT_CAP * 1.4426950408889634;");
+}
+
+std::string score_text(bool capped, const std::string& product) {
+  return capped ? "good_tanh(" + product + " * to_cap)" : product;
+}
+
+void write_grad_factors(WgslWriter& w, bool capped) {
+  if (capped) {
+    write_cap_factors(w);
+  } else {
+    w.line("  let to_log2 = params.scale_log2e * factors[0].y * factors[1].y;");
+  }
   w.line("  let grad_unit = 65536.0 * factors[2].y * factors[3].y;");
 }
 

@@ -43,9 +43,14 @@ void write_query_head(WgslWriter& w, const AttentionMatrixShape& shape);
 /// NAME0.. become `masked` where the position `base` + i is not in [begin, end).
 void write_mask(WgslWriter& w, const char* name, int count, const char* base, const char* masked,
                 const char* begin, const char* end);
+/// With a soft cap (constant SOFT_CAP, lib_tanh.wgsl) what stands for a score is its tanh of
+/// score / SOFT_CAP. `to_log2` makes it a score times log2(e), for the exponentials.
+void write_cap_factors(WgslWriter& w);
+/// WGSL of that tanh, or of the product itself.
+std::string score_text(bool capped, const std::string& product);
 /// Factors that bring sums of packed operands back; see attention_pack.wgsl. A gradient of a score
-/// is at most 2^31 in packed units, so 2^-16 of it fits f16.
-void write_grad_factors(WgslWriter& w);
+/// is at most 2^31 in packed units, so 2^-16 of it fits f16; a cap's slope is at most 1.
+void write_grad_factors(WgslWriter& w, bool capped);
 
 /// Where kept gradients of scores lie: `kept_tile(head, keys, queries)`, the number of the tile of
 /// the keys from 64 * keys and the queries from 32 * queries, 256 units each; a unit holds the
@@ -90,9 +95,9 @@ AttentionMatrixShape forward_shape(int64_t packed_dim);
 AttentionMatrixShape grad_q_shape(int64_t packed_dim);
 AttentionMatrixShape grad_q_kept_shape(int64_t packed_dim);
 AttentionMatrixShape grad_kv_shape(int64_t packed_dim);
-std::string forward_source(int64_t packed_dim);
-std::string grad_q_source(int64_t packed_dim);
+std::string forward_source(int64_t packed_dim, bool capped);
+std::string grad_q_source(int64_t packed_dim, bool capped);
 std::string grad_q_kept_source(int64_t packed_dim);
-std::string grad_kv_source(int64_t packed_dim, bool keep);
+std::string grad_kv_source(int64_t packed_dim, bool keep, bool capped);
 
 }  // namespace wgrad::ops::attention_matrix

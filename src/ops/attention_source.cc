@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
+#include <tuple>
 
 #include "gpu/kernel_text.h"
 
@@ -64,14 +64,18 @@ std::string store_function(std::string_view name, int64_t head_dim) {
                      name);
 }
 
+/// What text that caps scores needs.
+std::string cap_text(float soft_cap) {
+  std::string text = fmt::format("const SOFT_CAP: f32 = {:.9g};\n", soft_cap);
+  text += gpu::kernel_source("lib_vector4");
+  text += gpu::kernel_source("lib_tanh");
+  return text;
+}
+
 /// What becomes of products of q and k.
 std::string scores_text(float soft_cap) {
   if (soft_cap <= 0.0f) return std::string(gpu::kernel_source("lib_attention_scores"));
-  std::string text = fmt::format("const SOFT_CAP: f32 = {:.9g};\n", soft_cap);
-  for (const char* name : {"lib_vector4", "lib_tanh", "lib_attention_capped_scores"}) {
-    text += gpu::kernel_source(name);
-  }
-  return text;
+  return cap_text(soft_cap) + std::string(gpu::kernel_source("lib_attention_capped_scores"));
 }
 
 struct MatrixParts {
@@ -150,11 +154,14 @@ gpu::KernelSpec attention_kernel(AttentionKernel kernel, int64_t head_dim, float
   return spec;
 }
 
-const gpu::KernelSpec& attention_matrix_kernel(AttentionMatrixKernel kernel, int64_t head_dim) {
+const gpu::KernelSpec& attention_matrix_kernel(AttentionMatrixKernel kernel, int64_t head_dim,
+                                               float soft_cap) {
   static std::mutex mutex;
-  static std::map<std::pair<AttentionMatrixKernel, int64_t>, gpu::KernelSpec> specs;
+  static std::map<std::tuple<AttentionMatrixKernel, int64_t, float>, gpu::KernelSpec> specs;
   const std::lock_guard lock(mutex);
-  const auto [at, made] = specs.try_emplace({kernel, head_dim});
+  // It reads gradients of scores before any cap.
+  if (kernel == AttentionMatrixKernel::kGradQKept) soft_cap = 0.0f;
+  const auto [at, made] = specs.try_emplace({kernel, head_dim, soft_cap});
   if (!made) return at->second;
   const auto& [name, stores] = matrix_parts(kernel);
   gpu::KernelSpec& spec = at->second;
@@ -166,7 +173,8 @@ const gpu::KernelSpec& attention_matrix_kernel(AttentionMatrixKernel kernel, int
   for (std::string_view tensor : stores) text += store_function(tensor, head_dim);
   text += gpu::kernel_source("lib_attention_common");
   if (stores.data() != kGradKv) text += gpu::kernel_source("lib_attention_first_key");
-  text += attention_matrix_source(kernel, attention_packed_dim(head_dim));
+  if (soft_cap > 0.0f) text += cap_text(soft_cap);
+  text += attention_matrix_source(kernel, attention_packed_dim(head_dim), soft_cap > 0.0f);
   return spec;
 }
 

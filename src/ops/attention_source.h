@@ -30,7 +30,8 @@ gpu::KernelSpec attention_kernel(AttentionKernel kernel, int64_t head_dim, float
 int64_t attention_tile_rows(AttentionKernel kernel, int64_t head_dim);
 
 /// The kernels on f16 subgroup matrices, for heads of up to 128 elements.
-const gpu::KernelSpec& attention_matrix_kernel(AttentionMatrixKernel kernel, int64_t head_dim);
+const gpu::KernelSpec& attention_matrix_kernel(AttentionMatrixKernel kernel, int64_t head_dim,
+                                               float soft_cap);
 
 /// What kernels over tensors of heads begin with: Cell, HEAD_DIM, UNITS and, for `rows` of a tile,
 /// how its columns are spread over 256 invocations; and load_NAME(cell, unit). A tensor whose heads

@@ -9,6 +9,7 @@
 namespace wgrad::ops {
 
 using cpu::Activation;
+using cpu::kActivations;
 
 /// All tensors f32 of equal size. Outputs are set.
 void silu_forward(Context& ctx, const Tensor& x, const Tensor& y);

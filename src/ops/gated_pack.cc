@@ -1,6 +1,7 @@
 #include "ops/gated_pack.h"
 
 #include <array>
+#include <iterator>
 #include <string>
 
 #include "gpu/kernel_text.h"
@@ -30,17 +31,20 @@ Params params_for(int64_t rows, int64_t columns) {
           {}};
 }
 
-using Kernels = std::array<gpu::KernelSpec, 3>;  ///< one an activation
+using Kernels = std::array<gpu::KernelSpec, std::size(kActivations)>;
 
 Kernels make_kernels(std::string_view entry_point) {
   Kernels kernels;
-  for (const Activation activation :
-       {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu}) {
-    std::string prelude = vector_prelude(4);
-    prelude += activation_text(activation);
-    for (const char* name : {"lib_powers", "lib_f16_blocks"}) prelude += gpu::kernel_source(name);
-    kernels.at(static_cast<size_t>(activation)) = {"gated_pack", entry_point, prelude,
-                                                   {},           {},          true};
+  for (const Activation activation : kActivations) {
+    gpu::KernelSpec& kernel = kernels.at(static_cast<size_t>(activation));
+    kernel.source = "gated_pack";
+    kernel.entry_point = entry_point;
+    kernel.prelude = vector_prelude(4);
+    kernel.prelude += activation_text(activation);
+    for (const char* name : {"lib_powers", "lib_f16_blocks"}) {
+      kernel.prelude += gpu::kernel_source(name);
+    }
+    kernel.permanent = true;
   }
   return kernels;
 }

@@ -14,9 +14,9 @@ namespace wgrad::ops {
 /// gate and up [rows, columns] as halves, each row times an exact power of two.
 struct GatedHalves {
   Tensor gate, up;  ///< f16 [rows, columns]
+  Tensor scales;    ///< f32 [3, rows padded to 64]: what rows of gate, up and activated are
+                    ///< multiplied by
   Activation activation = Activation::kSilu;
-  Tensor scales;  ///< f32 [3, rows padded to 64]: what rows of gate, up and activated are
-                  ///< multiplied by
 
   explicit operator bool() const { return static_cast<bool>(gate); }
 };

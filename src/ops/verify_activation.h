@@ -6,9 +6,6 @@
 
 namespace wgrad::ops {
 
-inline constexpr Activation kActivations[] = {Activation::kSilu, Activation::kGeluTanh,
-                                              Activation::kGelu};
-
 std::string_view activation_name(Activation activation);  ///< "silu"
 
 /// How far the activation of x and its derivative may be from their values in double, where exp()

@@ -7,8 +7,6 @@
 namespace wgrad::cpu {
 namespace {
 
-constexpr Activation kActivations[] = {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu};
-
 /// Small and large, both signs, zero, and where the exponential under- and overflows.
 std::vector<double> telling_values() {
   std::vector<double> x = {0.0,  -0.0,  1.0,  -1.0,  20.0,  -20.0,
