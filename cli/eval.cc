@@ -23,7 +23,7 @@ struct Options {
 int run(Options& options) {
   options.encode.keep_uncounted = options.per_row;
   train::LoadedModel loaded = train::load_for_inference(options.inference);
-  const std::string path = data::find_eval_file(options.data);
+  const data::Files files = data::find_eval_files(options.data);
   auto on_row = [&](const train::RowLoss& row) {
     if (!options.per_row) return;
     if (options.json) {
@@ -37,7 +37,7 @@ int run(Options& options) {
       fmt::print("row {:>6}  loss {}  tokens {}\n", row.row, loss, row.tokens);
     }
   };
-  const train::EvalResult result = train::evaluate_file(loaded, path, options.encode, on_row);
+  const train::EvalResult result = train::evaluate_files(loaded, files, options.encode, on_row);
   for (const std::string& text : result.summary.warnings()) {
     fmt::print(stderr, "warning: {}\n", text);
   }
@@ -50,7 +50,7 @@ int run(Options& options) {
     fmt::print("{}\n", json.dump());
   } else {
     fmt::print("loss {:.6f}  perplexity {:.4f}  over {} tokens in {} rows of {}\n", result.loss,
-               result.perplexity, result.tokens, result.rows, path);
+               result.perplexity, result.tokens, result.rows, data::name_of(files));
   }
   return kDone;
 }
@@ -60,7 +60,8 @@ int run(Options& options) {
 Run add_eval(CLI::App& app) {
   auto o = std::make_shared<Options>();
   add_inference_options(app, o->inference);
-  app.add_option("--data", o->data, ".jsonl or .json file, -, or a folder (its valid.jsonl)")
+  app.add_option("--data", o->data,
+                 ".jsonl or .json files (commas between), -, or a folder (its valid.jsonl)")
       ->required();
   add_encode_options(app, o->encode);
   app.add_flag("--per-row", o->per_row, "a line a row first");

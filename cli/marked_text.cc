@@ -5,6 +5,26 @@
 #include "data/model_text.h"
 
 namespace wgrad::cli {
+namespace {
+
+void append_visibly(std::string& text, std::string_view more) {
+  for (size_t i = 0; i < more.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(more[i]);
+    const bool eight_bit_control =
+        byte == 0xc2 && i + 1 < more.size() && static_cast<unsigned char>(more[i + 1]) < 0xa0;
+    if (eight_bit_control) {
+      text += "\ufffd";
+      ++i;
+    } else if ((byte >= 0x20 && byte != 0x7f) || byte == '\n' || byte == '\t') {
+      text += more[i];
+    } else {  // U+2400 + byte; U+2421 for 0x7f
+      text += "\xe2\x90";
+      text += static_cast<char>(byte == 0x7f ? 0xa1 : 0x80 + byte);
+    }
+  }
+}
+
+}  // namespace
 
 std::string marked_text(const data::Row& row, const text::Tokenizer& tokenizer,
                         const Colours& colours) {
@@ -17,19 +37,19 @@ std::string marked_text(const data::Row& row, const text::Tokenizer& tokenizer,
     const bool counted = row.counted[i] != 0;
     if (counted != inside) text += counted ? open : close;
     inside = counted;
-    text += decoder.push(row.ids[i]);
+    append_visibly(text, decoder.push(row.ids[i]));
   }
-  text += decoder.finish();
+  append_visibly(text, decoder.finish());
   if (inside) text += close;
   return text;
 }
 
-void show_rows(const std::string& model, const std::string& path,
-               const data::EncodeOptions& options) {
+void show_rows(const std::string& model, const data::Files& files,
+               const data::EncodeOptions& options, const Colours& colours) {
   const text::TextAssets assets = data::load_model_text(model);
-  const Colours colours(stdout_is_terminal());
-  const data::Summary summary = data::for_each_row(path, assets, options, [&](data::Row&& row) {
-    fmt::print("{}--- row {}: {} tokens, {} counted{}\n{}\n", colours.dim(), row.line, row.tokens(),
+  const data::Summary summary = data::for_each_row(files, assets, options, [&](data::Row&& row) {
+    const std::string name = files.size() > 1 ? row.where : fmt::format("row {}", row.line);
+    fmt::print("{}--- {}: {} tokens, {} counted{}\n{}\n", colours.dim(), name, row.tokens(),
                row.counted_tokens(), colours.reset(), marked_text(row, assets.tokenizer, colours));
   });
   for (const std::string& text : summary.warnings()) fmt::print(stderr, "warning: {}\n", text);

@@ -7,12 +7,13 @@
 
 namespace wgrad::cli {
 
-/// A row as text, the counted part in colour, or between « and » where there is no colour.
+/// A row as text, the counted part in colour, or between « and » where there is no colour. Control
+/// characters, which a terminal would obey, are shown as the pictures that Unicode has for them.
 std::string marked_text(const data::Row& row, const text::Tokenizer& tokenizer,
                         const Colours& colours);
 
-/// Prints rows of a file that way to standard output.
-void show_rows(const std::string& model, const std::string& path,
-               const data::EncodeOptions& options);
+/// Prints rows of files that way to standard output.
+void show_rows(const std::string& model, const data::Files& files,
+               const data::EncodeOptions& options, const Colours& colours);
 
 }  // namespace wgrad::cli

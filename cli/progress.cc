@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <vector>
 
+#include "data_summary.h"
+
 namespace wgrad::cli {
 namespace {
 
@@ -73,6 +75,12 @@ void Progress::status(const std::string& text) {
   fmt::print(stderr, "\r\x1b[K{}", text);
   std::fflush(stderr);
   status_shown_ = true;
+}
+
+void Progress::on_data(const DataSummary& summary) {
+  std::string text = describe(summary);
+  text.pop_back();
+  line(text);
 }
 
 void Progress::on_plan(const TrainPlan& plan) {

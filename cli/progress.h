@@ -13,6 +13,7 @@ class Progress : public TrainObserver {
  public:
   Progress();
 
+  void on_data(const DataSummary& summary) override;
   void on_plan(const TrainPlan& plan) override;
   void on_step(const StepMetrics& metrics) override;
   void on_eval(const EvalMetrics& metrics) override;

@@ -93,6 +93,10 @@ Colours::Colours(bool on) {
   on_ = on && (!no_color || !*no_color) && !terminal_is_dumb();
 }
 
+Colours::Colours(ColourMode mode, bool terminal) : Colours(terminal) {
+  if (mode != ColourMode::kAuto) on_ = mode == ColourMode::kAlways;
+}
+
 std::string format_bytes(int64_t bytes) {
   const double b = static_cast<double>(bytes);
   if (b >= 1e9) return fmt::format("{:.2f} GB", b / 1e9);

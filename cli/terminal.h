@@ -21,10 +21,14 @@ std::string printable(std::string_view utf8);
 /// As much of a printable text as fits, an ellipsis last where it was cut.
 std::string fit(std::string_view utf8, int columns);
 
+enum class ColourMode { kAuto, kAlways, kNever };
+
 /// ANSI colour codes, or nothing where `on` is false, NO_COLOR is set or TERM is "dumb".
 class Colours {
  public:
   explicit Colours(bool on);
+  /// kAuto: as above with whether the output is a `terminal`; else what the user said.
+  Colours(ColourMode mode, bool terminal);
   std::string_view green() const { return on_ ? "\x1b[32m" : ""; }
   std::string_view dim() const { return on_ ? "\x1b[2m" : ""; }
   std::string_view bold() const { return on_ ? "\x1b[1m" : ""; }

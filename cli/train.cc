@@ -82,7 +82,8 @@ int show_plan(const Options& options) {
     return kDone;
   }
   if (options.dry_run) {
-    show_rows(train.model, data::find_data_files(train.data).train, first_rows(train));
+    show_rows(train.model, data::find_data_files(train.data).train, first_rows(train),
+              Colours(stdout_is_terminal()));
   }
   fmt::print("{}", describe(plan_training(train, progress)));
   return kDone;

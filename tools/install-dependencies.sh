@@ -6,7 +6,7 @@ set -euo pipefail
 
 declare -A packages=(
   [build]="g++ make cmake ninja-build git python3 python3-pip libfmt-dev libcli11-dev
-           nlohmann-json3-dev libyaml-cpp-dev libdnnl-dev libvulkan1"
+           nlohmann-json3-dev libyaml-cpp-dev libdnnl-dev libvulkan1 zlib1g-dev"
   [test]="libgtest-dev libgmock-dev chromium groff-base"
   [format]="clang-format"
 )

@@ -23,8 +23,10 @@ enum class Recompute { kAuto, kNone, kBlock };
 /// Every setting of a training run. Names and meanings are those of `wgrad train --help`.
 struct TrainOptions {
   std::string model;  ///< a Hugging Face folder or a .gguf file
-  std::string data;   ///< .jsonl, .json, "-", or a folder with train.jsonl (and valid.jsonl)
-  std::string out;    ///< the run's folder
+  /// .jsonl or .json (each also packed: .gz), "-", a folder with train.jsonl (and valid.jsonl) or
+  /// other .jsonl files, or several of these with commas between them.
+  std::string data;
+  std::string out;  ///< the run's folder
 
   Method method = Method::kLora;
   int64_t rank = 16;
@@ -101,6 +103,20 @@ struct Sample {
   std::string prompt, text;
 };
 
+/// The rows that a run read, before it begins.
+struct DataSummary {
+  std::string name;                                        ///< of what: "train" or "valid"
+  int64_t rows = 0, tokens = 0, counted_tokens = 0;        ///< as used, after the cut
+  int64_t median_length = 0, p90_length = 0, longest = 0;  ///< in tokens, before the cut
+  int64_t cut = 0, cut_to = 0;                             ///< rows cut, and to how many tokens
+  int64_t skipped = 0;                                     ///< rows in which nothing counts
+  int64_t bad = 0;                                         ///< rows that --skip-bad-rows left out
+  struct Bin {
+    int64_t from = 0, to = 0, rows = 0;
+  };
+  std::vector<Bin> lengths;  ///< how many rows have from `from` to `to` tokens, before the cut
+};
+
 /// What a run will use, found before anything is allocated.
 struct TrainPlan {
   std::string device;
@@ -119,6 +135,7 @@ struct TrainPlan {
 class TrainObserver {
  public:
   virtual ~TrainObserver() = default;
+  virtual void on_data(const DataSummary&) {}
   virtual void on_plan(const TrainPlan&) {}
   virtual void on_step(const StepMetrics&) {}
   virtual void on_eval(const EvalMetrics&) {}

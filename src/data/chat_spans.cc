@@ -29,12 +29,28 @@ std::string_view trim(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
 }
 
+/// A message may say that it is context alone.
+bool counts(const Json& message) {
+  return message.value("weight", Json(1)) != 0 && message.value("train", Json(true)) != false;
+}
+
+/// The arguments of a tool call where they are a string.
+const Json* arguments_of(const Json& call) {
+  if (!call.is_object()) return nullptr;
+  const auto function = call.find("function");
+  const Json& holder = function != call.end() ? *function : call;
+  if (!holder.is_object()) return nullptr;
+  const auto arguments = holder.find("arguments");
+  return arguments != holder.end() && arguments->is_string() ? &*arguments : nullptr;
+}
+
 class SpanFinder {
  public:
   SpanFinder(Conversation chat, const text::TextAssets& assets, std::string_view where)
       : chat_(std::move(chat)), assets_(assets), where_(where), mark_(kMark) {
     render_whole();
     check_tool_calls();
+    check_arguments();
     while (whole_.find(mark_) != std::string::npos) mark_ += mark_;
   }
 
@@ -58,7 +74,7 @@ class SpanFinder {
 
  private:
   std::string try_render(const Json& messages, bool add_generation_prompt) const {
-    return assets_.chat_template->render(messages, add_generation_prompt, chat_.tools);
+    return assets_.chat_template->render(messages, add_generation_prompt, chat_.tools, chat_.extra);
   }
 
   std::string render(const Json& messages, bool add_generation_prompt) const {
@@ -112,6 +128,24 @@ class SpanFinder {
                       "--skip-bad-rows");
   }
 
+  /// Arguments that are the text of an object become a quoted string in a template that writes them
+  /// as JSON, which is not what the model is asked for when it calls.
+  void check_arguments() const {
+    for (size_t i = chat_.first_counted_message; i < chat_.messages.size(); ++i) {
+      const auto calls = chat_.messages[i].find("tool_calls");
+      if (calls == chat_.messages[i].end() || !calls->is_array()) continue;
+      for (const Json& call : *calls) {
+        const Json* arguments = arguments_of(call);
+        if (!arguments || !arguments->get_ref<const std::string&>().starts_with('{')) continue;
+        if (whole_.find(arguments->dump()) == std::string::npos) continue;
+        throw input_error(where_,
+                          fmt::format("message {}: a tool call's arguments are a string", i),
+                          "expected an object: the chat template writes the string in quotes",
+                          "turn the string into the object that it holds, or pass --skip-bad-rows");
+      }
+    }
+  }
+
   [[noreturn]] void refuse(size_t message, std::string_view why) const {
     throw input_error(where_, fmt::format("message {}: {}", message, why),
                       "expected the chat template to show where the assistant's turn lies",
@@ -122,7 +156,8 @@ class SpanFinder {
   std::vector<size_t> counted_turns() const {
     std::vector<size_t> turns;
     for (size_t i = chat_.first_counted_message; i < chat_.messages.size(); ++i) {
-      if (chat_.messages[i].at("role") == "assistant") turns.push_back(i);
+      const Json& message = chat_.messages[i];
+      if (message.at("role") == "assistant" && counts(message)) turns.push_back(i);
     }
     return turns;
   }

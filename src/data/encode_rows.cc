@@ -6,6 +6,7 @@
 #include <atomic>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "data/encode.h"
 #include "data/format.h"
@@ -26,11 +27,11 @@ size_t text_bytes(const nlohmann::ordered_json& value) {
   return bytes;
 }
 
-void check_ids(const Row& row, int64_t vocab_size, const std::string& where) {
+void check_ids(const Row& row, int64_t vocab_size) {
   if (vocab_size <= 0) return;
   for (size_t i = 0; i < row.ids.size(); ++i) {
     if (row.ids[i] < vocab_size) continue;
-    throw input_error(where, fmt::format("token {} of the row is {}", i, row.ids[i]),
+    throw input_error(row.where, fmt::format("token {} of the row is {}", i, row.ids[i]),
                       fmt::format("expected one below the model's vocabulary of {}", vocab_size),
                       "use the tokenizer that belongs to the model");
   }
@@ -38,33 +39,43 @@ void check_ids(const Row& row, int64_t vocab_size, const std::string& where) {
 
 }  // namespace
 
-RowEncoder::RowEncoder(const std::string& path, const text::TextAssets& assets,
-                       const EncodeOptions& options)
-    : lines_(io::JsonLines::open(path)),
+RowEncoder::RowEncoder(Files files, const text::TextAssets& assets, const EncodeOptions& options)
+    : files_(std::move(files)),
       assets_(assets),
       options_(options),
       threads_(std::max(1u, std::thread::hardware_concurrency())) {}
 
 bool RowEncoder::read(EncodedRow& row) {
-  try {
-    if (!lines_.next(row.json)) return false;
-  } catch (...) {
-    row.error = std::current_exception();
+  while (true) {
+    if (!lines_) {
+      if (opened_ == files_.size()) return false;
+      lines_ = io::JsonLines::open(files_[opened_++]);
+    }
+    try {
+      if (!lines_->next(row.json)) {
+        lines_.reset();
+        continue;
+      }
+    } catch (...) {
+      row.error = std::current_exception();
+    }
+    row.row.where = lines_->where();
+    row.row.line = static_cast<int64_t>(lines_->line());
+    return true;
   }
-  row.where = lines_.where();
-  row.row.line = static_cast<int64_t>(lines_.line());
-  return true;
 }
 
 void RowEncoder::encode(EncodedRow& row) const {
   if (row.error) return;
   try {
     const int64_t line = row.row.line;
+    const std::string where = std::move(row.row.where);
     row.row = encode_row(
-        parse_row(row.json, options_.prompt_style, assets_.chat_template.has_value(), row.where),
-        assets_, options_.train_on, row.where);
+        parse_row(row.json, options_.prompt_style, assets_.chat_template.has_value(), where),
+        assets_, options_.train_on, where);
     row.row.line = line;
-    check_ids(row.row, options_.vocab_size, row.where);
+    row.row.where = where;
+    check_ids(row.row, options_.vocab_size);
   } catch (...) {
     row.error = std::current_exception();
   }

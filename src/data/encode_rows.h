@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <exception>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,28 +16,29 @@ namespace wgrad::data {
 /// A row as it was read, and what became of it.
 struct EncodedRow {
   nlohmann::ordered_json json;
-  std::string where;
   Row row;
   std::exception_ptr error;  ///< of reading or of encoding; then `row` is empty
 };
 
-/// Reads rows in the file's order and encodes a chunk of them at a time on all processors. What
+/// Reads rows in the files' order and encodes a chunk of them at a time on all processors. What
 /// it holds is bounded: a chunk ends after some rows a thread or some MiB of text.
 class RowEncoder {
  public:
-  RowEncoder(const std::string& path, const text::TextAssets& assets, const EncodeOptions& options);
+  RowEncoder(Files files, const text::TextAssets& assets, const EncodeOptions& options);
 
   /// The next rows, at most `most`; none at the end. The chunk ends at a row that cannot be read,
   /// unless bad rows are skipped.
   std::vector<EncodedRow> next(int64_t most);
 
  private:
-  /// False at the end of the file.
+  /// False at the end of the last file.
   bool read(EncodedRow& row);
   void encode(EncodedRow& row) const;
   void encode_all(std::vector<EncodedRow>& rows) const;
 
-  io::JsonLines lines_;
+  Files files_;
+  size_t opened_ = 0;
+  std::optional<io::JsonLines> lines_;  ///< of the last opened file
   const text::TextAssets& assets_;
   const EncodeOptions& options_;
   size_t threads_;

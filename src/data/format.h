@@ -13,8 +13,9 @@ namespace wgrad::data {
 /// A conversation as the chat template takes it.
 struct Conversation {
   nlohmann::ordered_json messages;
-  nlohmann::ordered_json tools;      ///< null where there are none
-  size_t first_counted_message = 0;  ///< assistant turns before it do not count
+  nlohmann::ordered_json tools = nullptr;  ///< null where there are none
+  nlohmann::ordered_json extra = nullptr;  ///< further variables of the template, or null
+  size_t first_counted_message = 0;        ///< assistant turns before it do not count
 };
 
 /// Plain text whose part from `completion_begin` (bytes) on counts; 0 counts all of it.
@@ -31,7 +32,8 @@ struct ParsedRow {
 };
 
 /// Detects the format (messages, conversations, prompt/completion, instruction/output, text) and
-/// checks types and roles. `has_template`: Alpaca rows become a chat. Errors begin with `where`.
+/// checks types and roles. Rows of preference training are refused by name: their worse answer must
+/// not be learned. `has_template`: Alpaca rows become a chat. Errors begin with `where`.
 ParsedRow parse_row(const nlohmann::ordered_json& row, PromptStyle prompt_style, bool has_template,
                     std::string_view where);
 

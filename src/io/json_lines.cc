@@ -1,7 +1,6 @@
 #include "io/json_lines.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -11,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "io/file_descriptor.h"
+#include "io/input_stream.h"
 #include "io/json.h"
 #include "wgrad/error.h"
 
@@ -21,12 +20,16 @@ namespace {
 constexpr std::size_t kBufferBytes = std::size_t{1} << 18;
 constexpr int kEnd = -1;
 
+std::filesystem::path without_gz(const std::filesystem::path& path) {
+  return path.extension() == ".gz" ? path.stem() : path;
+}
+
 bool is_space(int c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
-// Bytes of a file or pipe through a buffer, counting lines and columns.
+// Bytes of an input through a buffer, counting lines and columns.
 class ByteReader {
  public:
-  explicit ByteReader(FileDescriptor file) : file_(std::move(file)), buffer_(kBufferBytes) {}
+  explicit ByteReader(InputStream input) : input_(std::move(input)), buffer_(kBufferBytes) {}
 
   int peek() {
     const std::string_view bytes = window();
@@ -83,7 +86,7 @@ class ByteReader {
   void skip_byte_order_mark() {
     constexpr std::string_view kMark = "\xef\xbb\xbf";
     while (end_ < kMark.size()) {
-      const std::size_t n = file_.read_some(std::span(buffer_).subspan(end_));
+      const std::size_t n = input_.read_some(std::span(buffer_).subspan(end_));
       if (n == 0) break;
       end_ += n;
     }
@@ -96,11 +99,11 @@ class ByteReader {
  private:
   bool fill() {
     begin_ = 0;
-    end_ = file_.read_some(buffer_);
+    end_ = input_.read_some(buffer_);
     return end_ > 0;
   }
 
-  FileDescriptor file_;
+  InputStream input_;
   std::vector<char> buffer_;
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
@@ -145,8 +148,8 @@ class ElementEnd {
 }  // namespace
 
 struct JsonLines::State {
-  State(FileDescriptor file, std::string name, std::size_t max_row_bytes)
-      : reader(std::move(file)), name(std::move(name)), max_row_bytes(max_row_bytes) {}
+  State(InputStream input, std::size_t max_row_bytes)
+      : name(input.name()), reader(std::move(input)), max_row_bytes(max_row_bytes) {}
 
   // The text of the next row goes to `text`, its place to `line` and `column`.
   bool next_line();
@@ -168,8 +171,8 @@ struct JsonLines::State {
                       "split the row, or check that the file is JSON lines");
   }
 
-  ByteReader reader;
   std::string name;
+  ByteReader reader;
   std::size_t max_row_bytes;
   bool array = false;
   bool started = false;
@@ -251,19 +254,9 @@ JsonLines& JsonLines::operator=(JsonLines&&) noexcept = default;
 JsonLines::~JsonLines() = default;
 
 JsonLines JsonLines::open(const std::filesystem::path& path, std::size_t max_row_bytes) {
-  const bool standard_input = path == "-";
-  FileDescriptor file;
-  if (standard_input) {
-    const int copy = ::dup(STDIN_FILENO);
-    if (copy < 0) throw disk_error("standard input", "open", errno, ErrorKind::kInput);
-    file = FileDescriptor(copy, "standard input");
-  } else {
-    file = FileDescriptor::open_input(path);
-  }
-  auto state = std::make_unique<State>(
-      std::move(file), standard_input ? "standard input" : path.string(), max_row_bytes);
+  auto state = std::make_unique<State>(InputStream::open(path), max_row_bytes);
   state->reader.skip_byte_order_mark();
-  if (path.extension() == ".json") {
+  if (without_gz(path).extension() == ".json") {
     state->skip_space();
     state->array = state->reader.peek() == '[';
   }

@@ -10,7 +10,7 @@ namespace wgrad::io {
 
 /// Reads rows of JSON one at a time, holding one row in memory: a `.jsonl` file (a row a line,
 /// blank lines skipped, a byte order mark and CRLF accepted), "-" for standard input, or a `.json`
-/// file that is one array of rows. Owns the open file.
+/// file that is one array of rows; each may be packed by gzip. Owns the open file.
 class JsonLines {
  public:
   static constexpr std::size_t kMaxRowBytes = std::size_t{256} << 20;

@@ -25,9 +25,7 @@ class SyntheticStep {
   SyntheticStep(Context& ctx, const model::ModelConfig& config, const StepBench& bench)
       : trainer_(ctx, options(bench), config, random_weights(config), bench.recompute,
                  bench.tokens),
-        rows_(random_rows(bench.rows, bench.tokens, config.vocab_size)) {
-    for (const data::Row& row : rows_) batch_.push_back(&row);
-  }
+        batch_(random_rows(bench.rows, bench.tokens, config.vocab_size)) {}
 
   double run() {
     const Trainer::Outcome outcome = trainer_.step({&batch_, 1}, updates_, 1e-4, updates_);
@@ -44,7 +42,6 @@ class SyntheticStep {
   }
 
   Trainer trainer_;
-  std::vector<data::Row> rows_;
   MicroBatch batch_;
   int64_t updates_ = 0;
 };

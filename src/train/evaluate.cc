@@ -15,18 +15,15 @@ constexpr int64_t kBatchTokens = 4096;
 
 class Evaluator {
  public:
-  Evaluator(LoadedModel& loaded, const std::string& path,
-            const std::function<void(const RowLoss&)>& on_row)
+  Evaluator(LoadedModel& loaded, const std::function<void(const RowLoss&)>& on_row)
       : loaded_(loaded),
-        path_(path),
         on_row_(on_row),
         decoder_(*loaded.ctx, loaded.model, loaded.adapter_or_null(), {}) {}
 
   void add(data::Row&& row) {
     const int64_t most = loaded_.model.config.max_positions;
     if (row.tokens() > most) {
-      throw input_error(fmt::format("{}:{}", path_, row.line),
-                        fmt::format("the row has {} tokens", row.tokens()),
+      throw input_error(row.where, fmt::format("the row has {} tokens", row.tokens()),
                         fmt::format("at most the {} positions of the model", most),
                         fmt::format("give --max-seq-len {} or less", most));
     }
@@ -37,9 +34,7 @@ class Evaluator {
 
   void flush() {
     if (rows_.empty()) return;
-    MicroBatch rows;
-    for (const data::Row& row : rows_) rows.push_back(&row);
-    const model::Batch batch = make_batch(*loaded_.ctx, rows, loaded_.model.config.vocab_size);
+    const model::Batch batch = make_batch(*loaded_.ctx, rows_, loaded_.model.config.vocab_size);
     std::vector<RowLoss> sums(rows_.size());
     if (const Tensor losses = decoder_.losses(batch)) {
       const std::vector<float> values = loaded_.ctx->read<float>(losses);
@@ -74,27 +69,27 @@ class Evaluator {
 
  private:
   LoadedModel& loaded_;
-  const std::string& path_;
   const std::function<void(const RowLoss&)>& on_row_;
   model::Decoder decoder_;
-  std::vector<data::Row> rows_;
+  MicroBatch rows_;
   int64_t tokens_ = 0, row_ = 0, counted_ = 0, counted_rows_ = 0;
   double loss_sum_ = 0;
 };
 
 }  // namespace
 
-EvalResult evaluate_file(LoadedModel& loaded, const std::string& path, data::EncodeOptions options,
-                         const std::function<void(const RowLoss&)>& on_row) {
-  Evaluator evaluator(loaded, path, on_row);
+EvalResult evaluate_files(LoadedModel& loaded, const data::Files& files,
+                          data::EncodeOptions options,
+                          const std::function<void(const RowLoss&)>& on_row) {
+  Evaluator evaluator(loaded, on_row);
   options.vocab_size = loaded.model.config.vocab_size;
   const data::Summary summary = data::for_each_row(
-      path, loaded.text, options, [&](data::Row&& row) { evaluator.add(std::move(row)); });
+      files, loaded.text, options, [&](data::Row&& row) { evaluator.add(std::move(row)); });
   evaluator.flush();
   EvalResult result = evaluator.result();
   result.summary = summary;
   if (result.tokens == 0) {
-    throw input_error(path, "nothing in it counts in the loss",
+    throw input_error(data::name_of(files), "nothing in it counts in the loss",
                       "expected rows with an answer (an assistant turn, a completion or a text)",
                       "see `wgrad data` for what counts");
   }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <functional>
-#include <string>
 
 #include "data/dataset.h"
 #include "train/inference.h"
@@ -20,8 +19,9 @@ struct EvalResult {
   data::Summary summary;
 };
 
-/// The loss of a model on a file, a few rows at a time, never the whole file in memory.
-EvalResult evaluate_file(LoadedModel& loaded, const std::string& path, data::EncodeOptions options,
-                         const std::function<void(const RowLoss&)>& on_row);
+/// The loss of a model on files, a few rows at a time, never a whole file in memory.
+EvalResult evaluate_files(LoadedModel& loaded, const data::Files& files,
+                          data::EncodeOptions options,
+                          const std::function<void(const RowLoss&)>& on_row);
 
 }  // namespace wgrad::train

@@ -57,7 +57,8 @@ template <typename Options, typename Visitor>
 void visit_options(Options& o, Visitor&& visit) {
   using enum Affects;
   visit("model", o.model, "Hugging Face folder or .gguf file", kNumbers);
-  visit("data", o.data, ".jsonl or .json file, -, or a folder with train.jsonl (and valid.jsonl)",
+  visit("data", o.data,
+        ".jsonl or .json files (commas between), -, or a folder (train.jsonl, valid.jsonl)",
         kNumbers);
   visit("out", o.out, "folder of the run", kOutputs);
   visit("method", o.method, "what is trained", kNumbers);

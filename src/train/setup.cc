@@ -25,7 +25,8 @@ int64_t count_steps(const TrainOptions& options, const data::BatchOrder& order) 
   return std::max<int64_t>(1, static_cast<int64_t>(steps));
 }
 
-void warn_all(const data::Dataset& dataset, TrainObserver& observer) {
+void report(const data::Dataset& dataset, const char* name, TrainObserver& observer) {
+  observer.on_data(data::describe(dataset.summary, name));
   for (const std::string& text : dataset.summary.warnings()) observer.on_warning(text);
 }
 
@@ -71,7 +72,7 @@ std::vector<MicroBatch> RunSetup::micro_batches(int64_t step) const {
   std::vector<MicroBatch> batches;
   for (const std::vector<int64_t>& rows : order->step(step)) {
     MicroBatch& batch = batches.emplace_back();
-    for (int64_t row : rows) batch.push_back(&train.rows[static_cast<size_t>(row)]);
+    for (int64_t row : rows) batch.push_back(train.rows.row(row));
   }
   return batches;
 }
@@ -80,7 +81,7 @@ int64_t RunSetup::most_tokens_of(int64_t step) const {
   int64_t most = 0;
   for (const std::vector<int64_t>& rows : order->step(step)) {
     int64_t tokens = 0;
-    for (int64_t row : rows) tokens += train.rows[static_cast<size_t>(row)].tokens();
+    for (int64_t row : rows) tokens += train.rows.tokens(row);
     most = std::max(most, tokens);
   }
   return most;
@@ -127,11 +128,12 @@ RunSetup prepare(const TrainOptions& given, TrainObserver& observer) {
   if (assets.chat_template) assets.chat_template->set_now(setup.clock);
   const data::DataFiles files = data::find_data_files(options.data);
   setup.train = data::load_dataset(files.train, assets, encode);
-  warn_all(setup.train, observer);
-  const std::string valid = options.eval_data.empty() ? files.valid : options.eval_data;
+  report(setup.train, "train", observer);
+  const data::Files valid =
+      options.eval_data.empty() ? files.valid : data::find_eval_files(options.eval_data);
   if (!valid.empty()) {
     setup.valid = data::load_dataset(valid, assets, encode);
-    warn_all(*setup.valid, observer);
+    report(*setup.valid, "valid", observer);
   } else if (options.eval_every > 0) {
     throw input_error("--eval-every", fmt::format("{}", options.eval_every),
                       "there are no rows to evaluate on",
@@ -151,7 +153,7 @@ RunSetup prepare(const TrainOptions& given, TrainObserver& observer) {
   batches.max_seq_len = std::min(options.max_seq_len, setup.config.max_positions);
   batches.shuffle = options.shuffle;
   batches.seed = options.seed;
-  setup.order = std::make_unique<data::BatchOrder>(setup.train.rows, batches);
+  setup.order = std::make_unique<data::BatchOrder>(setup.train.rows.lengths(), batches);
   setup.total_steps = count_steps(options, *setup.order);
   setup.learning_rate = make_learning_rate(options, setup.total_steps);
   return setup;

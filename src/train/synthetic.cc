@@ -11,6 +11,7 @@
 
 #include "io/json.h"
 #include "model/model.h"
+#include "wgrad/error.h"
 
 namespace wgrad::train {
 namespace {

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/dataset.h"
+#include "data/row.h"
 #include "io/checkpoint_source.h"
 #include "model/config.h"
 

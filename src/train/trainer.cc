@@ -58,9 +58,9 @@ Trainer::Outcome Trainer::step(std::span<const MicroBatch> micro_batches, int64_
   Outcome outcome;
   int64_t counted = 0;
   for (const MicroBatch& rows : micro_batches) {
-    for (const data::Row* row : rows) {
-      counted += row->counted_tokens();
-      outcome.tokens += row->tokens();
+    for (const data::Row& row : rows) {
+      counted += row.counted_tokens();
+      outcome.tokens += row.tokens();
     }
   }
   parameters().zero_gradients(ctx_);
@@ -79,17 +79,17 @@ Trainer::Outcome Trainer::step(std::span<const MicroBatch> micro_batches, int64_
   return outcome;
 }
 
-Trainer::Evaluation Trainer::evaluate(std::span<const data::Row> rows, int64_t batch_tokens) {
+Trainer::Evaluation Trainer::evaluate(const data::RowStore& rows, int64_t batch_tokens) {
   Evaluation total;
-  size_t next = 0;
+  int64_t next = 0;
   while (next < rows.size()) {
     MicroBatch batch;
     int64_t tokens = 0;
     do {
-      batch.push_back(&rows[next]);
-      tokens += rows[next].tokens();
+      batch.push_back(rows.row(next));
+      tokens += batch.back().tokens();
       ++next;
-    } while (next < rows.size() && tokens + rows[next].tokens() <= batch_tokens);
+    } while (next < rows.size() && tokens + rows.tokens(next) <= batch_tokens);
     const Tensor losses = decoder_->losses(make_batch(ctx_, batch, model_.config.vocab_size));
     if (!losses) continue;
     for (float loss : ctx_.read<float>(losses)) total.loss_sum += loss;

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "data/row_store.h"
 #include "io/checkpoint_source.h"
 #include "model/adapter.h"
 #include "model/decoder.h"
@@ -40,7 +41,7 @@ class Trainer {
     double mean() const { return tokens > 0 ? loss_sum / static_cast<double>(tokens) : 0.0; }
   };
   /// The loss over rows, at most `batch_tokens` at a time (one row at least).
-  Evaluation evaluate(std::span<const data::Row> rows, int64_t batch_tokens);
+  Evaluation evaluate(const data::RowStore& rows, int64_t batch_tokens);
 
   const model::Parameters& parameters() const;
   const Optimizer& optimizer() const { return *optimizer_; }

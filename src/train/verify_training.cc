@@ -45,16 +45,18 @@ class Toy {
   }
 
   Trainer::Outcome step() {
-    MicroBatch batch;
-    for (const data::Row& row : rows) batch.push_back(&row);
-    const Trainer::Outcome outcome = trainer->step({&batch, 1}, steps_, kLearningRate, steps_);
+    const Trainer::Outcome outcome = trainer->step({&rows, 1}, steps_, kLearningRate, steps_);
     ++steps_;
     return outcome;
   }
-  Trainer::Evaluation evaluate() { return trainer->evaluate(rows, kRows * kTokens); }
+  Trainer::Evaluation evaluate() {
+    data::RowStore store;
+    for (const data::Row& row : rows) store.add(row);
+    return trainer->evaluate(store, kRows * kTokens);
+  }
 
   std::unique_ptr<Trainer> trainer;
-  std::vector<data::Row> rows;
+  MicroBatch rows;
 
  private:
   model::ModelConfig config_;
@@ -113,9 +115,7 @@ VerifyResult adapter_keeps_the_model(Context& ctx, Method method) {
   Toy toy(ctx, method);
   const model::Model& model = toy.trainer->model();
   const std::vector<std::vector<float>> before = frozen_weights(ctx, model);
-  MicroBatch rows;
-  for (const data::Row& row : toy.rows) rows.push_back(&row);
-  const model::Batch batch = make_batch(ctx, rows, model.config.vocab_size);
+  const model::Batch batch = make_batch(ctx, toy.rows, model.config.vocab_size);
   model::Decoder plain(ctx, model, nullptr, {});
   model::Decoder adapted(ctx, model, toy.trainer->adapter(), {});
   const std::vector<float> without = ctx.read<float>(plain.losses(batch));

@@ -12,15 +12,6 @@
 namespace wgrad::data {
 namespace {
 
-std::vector<Row> rows_of(const std::vector<int64_t>& lengths) {
-  std::vector<Row> rows(lengths.size());
-  for (size_t i = 0; i < lengths.size(); ++i) {
-    rows[i].ids.resize(static_cast<size_t>(lengths[i]));
-    rows[i].counted.resize(rows[i].ids.size(), 1);
-  }
-  return rows;
-}
-
 std::vector<int64_t> random_lengths(size_t count, int64_t longest) {
   std::mt19937 random(7);
   std::vector<int64_t> lengths(count);
@@ -57,7 +48,7 @@ class Orders : public testing::TestWithParam<BatchOptions> {};
 TEST_P(Orders, HoldEveryRowOnceAnEpochWithinTheBound) {
   for (size_t count : {1u, 2u, 7u, 64u, 1009u}) {
     const std::vector<int64_t> lengths = random_lengths(count, GetParam().max_seq_len);
-    BatchOrder order(rows_of(lengths), GetParam());
+    BatchOrder order(lengths, GetParam());
     std::vector<int64_t> all(count);
     std::iota(all.begin(), all.end(), 0);
     for (int64_t epoch = 0; epoch < 3; ++epoch) {
@@ -83,7 +74,7 @@ TEST_P(Orders, HoldEveryRowOnceAnEpochWithinTheBound) {
 }
 
 TEST_P(Orders, AreAFunctionOfSeedAndEpoch) {
-  const std::vector<Row> rows = rows_of(random_lengths(257, GetParam().max_seq_len));
+  const std::vector<int64_t> rows = random_lengths(257, GetParam().max_seq_len);
   BatchOrder order(rows, GetParam());
   BatchOrder same(rows, GetParam());
   const auto third = epoch_of(order, 3);
@@ -112,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(All, Orders,
                                          BatchOptions{5000, 7, false, 9, true, 1}));
 
 TEST(BatchOrder, KeepsTheFilesOrderWithoutShuffle) {
-  BatchOrder order(rows_of({5, 1, 9, 2, 7}),
+  BatchOrder order({5, 1, 9, 2, 7},
                    {.batch_size = 2, .grad_accum = 2, .max_seq_len = 9, .shuffle = false});
   EXPECT_EQ(order.steps_per_epoch(), 2);
   EXPECT_EQ(order.step(0), (MicroBatches{{0, 1}, {2, 3}}));
@@ -123,7 +114,7 @@ TEST(BatchOrder, KeepsTheFilesOrderWithoutShuffle) {
 
 TEST(BatchOrder, TheBoundIsReachedByTheLongestRows) {
   const std::vector<int64_t> lengths = {3, 8, 8, 1};
-  BatchOrder order(rows_of(lengths), {.batch_size = 2, .max_seq_len = 8});
+  BatchOrder order(lengths, {.batch_size = 2, .max_seq_len = 8});
   int64_t most = 0;
   for (int64_t epoch = 0; epoch < 64; ++epoch) {
     for (const MicroBatches& step : epoch_of(order, epoch)) {
@@ -135,7 +126,7 @@ TEST(BatchOrder, TheBoundIsReachedByTheLongestRows) {
 }
 
 TEST(Packing, PutsEachRowWhereItFitsBest) {
-  BatchOrder order(rows_of({6, 3, 5, 4, 2}),
+  BatchOrder order({6, 3, 5, 4, 2},
                    {.batch_size = 1, .packing = true, .max_seq_len = 10, .shuffle = false});
   // 6 and 5 open bins, 4 fills the first, 3 and 2 the second.
   EXPECT_EQ(order.step(0), (MicroBatches{{0, 3}}));
@@ -147,35 +138,65 @@ TEST(Packing, PutsEachRowWhereItFitsBest) {
 TEST(Packing, NeedsAtMostElevenNinthsOfTheFewestBins) {
   // The worst case of best fit decreasing (Johnson 1974), against the bound that tokens give.
   const std::vector<int64_t> lengths = random_lengths(4001, 100);
-  BatchOrder order(rows_of(lengths), {.batch_size = 2, .packing = true, .max_seq_len = 100});
+  BatchOrder order(lengths, {.batch_size = 2, .packing = true, .max_seq_len = 100});
   const int64_t tokens = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
   const int64_t fewest = (tokens + 199) / 200;
   EXPECT_LE(order.steps_per_epoch(), (11 * fewest + 8) / 9 + 1);
 }
 
+TEST(Packing, KeepsTheRowsOfAMicroBatchNearEachOtherInAnOrderedFile) {
+  constexpr int64_t kWindow = 8192;
+  const std::vector<int64_t> lengths = random_lengths(3 * kWindow + 5, 100);
+  const auto spread = [&](bool shuffle) {
+    BatchOrder order(lengths,
+                     {.batch_size = 2, .packing = true, .max_seq_len = 100, .shuffle = shuffle});
+    int64_t most = 0;
+    for (const MicroBatches& step : epoch_of(order, 0)) {
+      const auto [first, last] = std::ranges::minmax(step[0]);
+      most = std::max(most, last - first);
+      EXPECT_TRUE(shuffle || first / kWindow == last / kWindow);
+    }
+    return most;
+  };
+  EXPECT_LT(spread(false), kWindow);
+  EXPECT_GT(spread(true), kWindow) << "the seed's order mixes rows from everywhere";
+}
+
+TEST(Packing, MixesRowsAnewWithAnotherSeedOnly) {
+  const std::vector<int64_t> lengths(1000, 3);
+  const auto bins = [&](uint64_t seed, int64_t epoch) {
+    BatchOrder order(lengths, {.batch_size = 1, .packing = true, .max_seq_len = 9, .seed = seed});
+    std::vector<std::vector<int64_t>> all;
+    for (const MicroBatches& step : epoch_of(order, epoch)) all.push_back(step[0]);
+    std::ranges::sort(all);
+    return all;
+  };
+  EXPECT_EQ(bins(1, 0), bins(1, 2)) << "steps an epoch stay the same";
+  EXPECT_NE(bins(1, 0), bins(2, 0));
+}
+
 TEST(Packing, GivesARowBeyondTheCapacityItsOwnBin) {
-  BatchOrder order(rows_of({50, 3, 4}), {.batch_size = 1, .packing = true, .max_seq_len = 10});
+  BatchOrder order({50, 3, 4}, {.batch_size = 1, .packing = true, .max_seq_len = 10});
   EXPECT_EQ(order.steps_per_epoch(), 2);
   EXPECT_EQ(order.most_tokens(), 50);
 }
 
 TEST(Packing, TakesAnyCapacity) {
-  BatchOrder order(rows_of({5, 6}),
-                   {.batch_size = INT64_MAX, .packing = true, .max_seq_len = INT64_MAX});
+  BatchOrder order({5, 6}, {.batch_size = INT64_MAX, .packing = true, .max_seq_len = INT64_MAX});
   EXPECT_EQ(order.steps_per_epoch(), 1);
-  BatchOrder large(rows_of({5, 6}), {.batch_size = INT64_MAX, .grad_accum = INT64_MAX});
+  BatchOrder large({5, 6}, {.batch_size = INT64_MAX, .grad_accum = INT64_MAX});
   EXPECT_EQ(large.steps_per_epoch(), 1);
   EXPECT_EQ(large.step(5).size(), 1u);
 }
 
 TEST(BatchOrder, RefusesWhatCannotBeOrdered) {
-  EXPECT_THROW(BatchOrder({}, {}), Error);
-  EXPECT_THROW(BatchOrder(rows_of({1}), {.batch_size = 0}), Error);
-  EXPECT_THROW(BatchOrder(rows_of({1}), {.grad_accum = -1}), Error);
+  EXPECT_THROW(BatchOrder({}, BatchOptions{}), Error);
+  EXPECT_THROW(BatchOrder({1}, {.batch_size = 0}), Error);
+  EXPECT_THROW(BatchOrder({1}, {.grad_accum = -1}), Error);
 }
 
 TEST(BatchOrder, OrdersAMillionRows) {
-  const std::vector<Row> rows(1000000);
+  const std::vector<int64_t> rows(1000000, 3);
   for (bool packing : {false, true}) {
     BatchOrder order(rows, {.batch_size = 4, .packing = packing, .max_seq_len = 16});
     EXPECT_FALSE(order.step(order.steps_per_epoch() - 1).empty());

@@ -157,6 +157,24 @@ TEST(ChatSpans, ToolCallsThatTheTemplateLeavesOutAreRefused) {
   }
 }
 
+TEST(ChatSpans, ArgumentsThatTheTemplateWouldQuoteAreRefused) {
+  Json calling = assistant("");
+  calling["tool_calls"] = Json::array({call("now")});
+  calling["tool_calls"][0]["function"]["arguments"] = R"({"city": "Köln"})";
+  const std::string head =
+      "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content }}{% for c in "
+      "m.tool_calls %}{% set a = c.function.arguments %}";
+  const std::string tail =
+      "{% endfor %}{{ '<|im_end|>\\n' }}{% endfor %}"
+      "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+  EXPECT_THAT(refusal(head + "{{ a | tojson }}" + tail, chat({user("a"), calling})),
+              AllOf(HasSubstr("d.jsonl:1: message 1"), HasSubstr("arguments are a string")));
+  EXPECT_EQ(
+      marked_one(chat({user("a"), calling}), load({.chat_template = head + "{{ a }}" + tail})),
+      "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n[[{\"city\": \"Köln\"}"
+      "<|im_end|>]]\n");
+}
+
 TEST(ChatSpans, ANullContentReachesATemplateThatTakesIt) {
   const std::string source =
       "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}{{ m.content if m.content is "

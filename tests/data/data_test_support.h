@@ -94,7 +94,7 @@ inline Outcome encode_file(std::string_view content, const text::TextAssets& ass
                            const EncodeOptions& options = {}, std::string_view name = "d.jsonl") {
   const TemporaryFolder folder;
   Outcome outcome;
-  outcome.summary = for_each_row(folder.write(name, content), assets, options,
+  outcome.summary = for_each_row({folder.write(name, content)}, assets, options,
                                  [&](Row&& row) { outcome.rows.push_back(std::move(row)); });
   return outcome;
 }

@@ -66,7 +66,7 @@ TEST(Dataset, HandsOnTheRowsBeforeABadOne) {
   const TemporaryFolder folder;
   const std::string path = folder.write("d.jsonl", many_rows(700) + "{}\n" + many_rows(10));
   std::vector<int64_t> lines;
-  EXPECT_THROW(for_each_row(path, assets, {}, [&](Row&& row) { lines.push_back(row.line); }),
+  EXPECT_THROW(for_each_row({path}, assets, {}, [&](Row&& row) { lines.push_back(row.line); }),
                Error);
   EXPECT_EQ(lines.size(), 700u);
 }
@@ -75,7 +75,7 @@ TEST(Dataset, LetsTheTakersErrorsThrough) {
   const text::TextAssets assets = without_template();
   const TemporaryFolder folder;
   const std::string path = folder.write("d.jsonl", many_rows(10));
-  EXPECT_THROW(for_each_row(path, assets, {.skip_bad_rows = true},
+  EXPECT_THROW(for_each_row({path}, assets, {.skip_bad_rows = true},
                             [](Row&&) { throw std::runtime_error("full"); }),
                std::runtime_error);
 }
@@ -170,7 +170,7 @@ class BadFiles : public testing::Test {
  protected:
   std::string error_of(std::string_view content, EncodeOptions options = {}) {
     const std::string path = folder_.write("d.jsonl", content);
-    return input_error_of([&] { load_dataset(path, assets_, options); });
+    return input_error_of([&] { load_dataset({path}, assets_, options); });
   }
 
   const TemporaryFolder folder_;
@@ -197,14 +197,14 @@ TEST_F(BadFiles, WithOnlyBadRowsAreRefused) {
 
 TEST_F(BadFiles, ThatAreMissingAreNamed) {
   const std::string path = (folder_.path() / "missing.jsonl").string();
-  EXPECT_THAT(input_error_of([&] { load_dataset(path, assets_, {}); }), HasSubstr(path));
+  EXPECT_THAT(input_error_of([&] { load_dataset({path}, assets_, {}); }), HasSubstr(path));
 }
 
 TEST(Dataset, HasAFingerprintOfIdsAndLabels) {
   const text::TextAssets assets = chatml();
   const TemporaryFolder folder;
   const auto fingerprint = [&](std::string_view content, const EncodeOptions& options = {}) {
-    return load_dataset(folder.write("d.jsonl", content), assets, options).fingerprint;
+    return load_dataset({folder.write("d.jsonl", content)}, assets, options).fingerprint;
   };
   const std::string row = chat({user("a"), assistant("b")}).dump() + "\n";
   const uint64_t base = fingerprint(row + text_row("a b"));
@@ -212,34 +212,6 @@ TEST(Dataset, HasAFingerprintOfIdsAndLabels) {
   EXPECT_NE(fingerprint(text_row("a b") + row), base);
   EXPECT_NE(fingerprint(row + text_row("a c")), base);
   EXPECT_NE(fingerprint(row + text_row("a b"), {.train_on = TrainOn::kAll}), base);
-}
-
-TEST(DataFiles, AFolderHasATrainingAndAValidationFile) {
-  const TemporaryFolder folder;
-  EXPECT_THAT(input_error_of([&] { find_data_files(folder.path().string()); }),
-              HasSubstr("train.jsonl"));
-  const std::string train = folder.write("train.json", "[]");
-  EXPECT_EQ(find_data_files(folder.path().string()).train, train);
-  EXPECT_EQ(find_data_files(folder.path().string()).valid, "");
-  const std::string lines = folder.write("train.jsonl", "");
-  const std::string valid = folder.write("valid.jsonl", "");
-  EXPECT_EQ(find_data_files(folder.path().string()).train, lines);
-  EXPECT_EQ(find_data_files(folder.path().string()).valid, valid);
-  EXPECT_EQ(find_data_files("-").train, "-");
-  EXPECT_EQ(find_data_files(lines).train, lines);
-}
-
-TEST(DataFiles, AnEvaluationTakesTheValidationFileFirst) {
-  const TemporaryFolder folder;
-  const std::string path = folder.path().string();
-  EXPECT_THAT(input_error_of([&] { find_eval_file(path); }), HasSubstr("valid.jsonl"));
-  const std::string train = folder.write("train.jsonl", "");
-  EXPECT_EQ(find_eval_file(path), train);
-  const std::string valid = folder.write("valid.jsonl", "");
-  EXPECT_EQ(find_eval_file(path), valid);
-  fs::remove(train);
-  EXPECT_EQ(find_eval_file(path), valid);
-  EXPECT_EQ(find_eval_file(train), train);
 }
 
 TEST(PlainText, NeedsAnEndOfSequenceToken) {

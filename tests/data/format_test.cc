@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <tuple>
+#include <utility>
+
 #include "data_test_support.h"
 
 namespace wgrad::data {
@@ -178,7 +181,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadRow{R"({"messages": [{"role": "user", "content": [{"type": "text", "text": 1}]}]})",
                "\"text\" is number"},
         BadRow{R"({"messages": [{"role": "user", "content": "a"}], "tools": "b"})",
-               "\"tools\" is string"},
+               "\"tools\":1:1: not valid JSON"},
+        BadRow{R"({"messages": [{"role": "user", "content": "a"}], "tools": 1})",
+               "\"tools\" is number"},
         BadRow{R"({"prompt": [{"role": "user", "content": "a"}], )"
                R"("completion": [{"role": "assistant", "content": "b"}], "tools": {}})",
                "\"tools\" is object"},
@@ -187,6 +192,102 @@ INSTANTIATE_TEST_SUITE_P(
         BadRow{R"({"conversations": [{"role": "user", "content": "a"}]})", "lacks \"from\""},
         BadRow{R"({"conversations": [{"from": "alien", "value": "a"}]})", "\"from\" is \"alien\""},
         BadRow{R"({"conversations": [{"from": "human", "value": 1}]})", "\"value\" is number"}));
+
+TEST(Formats, ToolsMayBeTheTextOfAList) {
+  const text::TextAssets assets =
+      load({.chat_template = std::string("{{ tools | tojson if tools else 'none' }}") + kChatMl});
+  Json row = chat({user("Hi"), assistant("Hello")});
+  row["tools"] = R"([{"z": 1, "a": 2}])";
+  EXPECT_EQ(marked_one(row, assets), "[{\"z\": 1, \"a\": 2}]" + kHello);
+  row["tools"] = "";
+  EXPECT_EQ(marked_one(row, assets), "none" + kHello);
+  row["tools"] = "[broken";
+  EXPECT_THAT(input_error_of([&] { marked_one(row, assets); }),
+              AllOf(HasSubstr("d.jsonl:1, \"tools\""), HasSubstr("not valid JSON")));
+  row["tools"] = std::string(100000, '[');
+  EXPECT_THAT(input_error_of([&] { marked_one(row, assets); }), HasSubstr("nested"));
+}
+
+TEST(Formats, VariablesOfTheTemplateComeWithTheRow) {
+  const text::TextAssets assets =
+      load({.chat_template = std::string("{{ mood | default('calm') }} ") + kChatMl});
+  Json row = chat({user("Hi"), assistant("Hello")});
+  EXPECT_EQ(marked_one(row, assets), "calm " + kHello);
+  row["chat_template_kwargs"] = {{"mood", "merry"}};
+  EXPECT_EQ(marked_one(row, assets), "merry " + kHello);
+  row["chat_template_kwargs"] = {{"messages", Json::array()}};
+  EXPECT_THAT(input_error_of([&] { marked_one(row, assets); }), HasSubstr("sets \"messages\""));
+  row["chat_template_kwargs"] = "merry";
+  EXPECT_THAT(input_error_of([&] { marked_one(row, assets); }), HasSubstr("is string"));
+}
+
+TEST(Formats, ASystemTextBesideTheTurnsComesFirst) {
+  const std::string expected = "<|im_start|>system\nS<|im_end|>\n" + kHello;
+  const Json talk = {{{"from", "human"}, {"value", "Hi"}}, {{"from", "gpt"}, {"value", "Hello"}}};
+  EXPECT_EQ(marked_one({{"conversations", talk}, {"system", "S"}}, chatml()), expected);
+  EXPECT_EQ(marked_one({{"conversations", talk}, {"system", ""}}, chatml()), kHello);
+  const Json alpaca = {{"instruction", "Hi"}, {"output", "Hello"}, {"system", "S"}};
+  EXPECT_EQ(marked_one(alpaca, chatml()), expected);
+  EXPECT_THAT(input_error_of([&] { marked_one(alpaca, without_template()); }),
+              HasSubstr("no chat template to show it in"));
+  Json both = chat({message("system", "T"), user("Hi"), assistant("Hello")});
+  both["system"] = "S";
+  EXPECT_THAT(input_error_of([&] { marked_one(both, chatml()); }), HasSubstr("and a system turn"));
+}
+
+TEST(Formats, AnAlpacaHistoryIsNotDropped) {
+  Json row = {{"instruction", "Hi"}, {"output", "Hello"}, {"history", Json::array()}};
+  EXPECT_EQ(marked_one(row, chatml()), kHello);
+  row["history"] = {{"a", "b"}};
+  EXPECT_THAT(input_error_of([&] { marked_one(row, chatml()); }),
+              AllOf(HasSubstr("d.jsonl:1"), HasSubstr("\"history\"")));
+}
+
+TEST(Formats, RowsOfPreferencesAreRefusedByName) {
+  const Json answer = Json::array({assistant("b")});
+  for (const Json& row :
+       {Json{{"prompt", "a"}, {"chosen", "b"}, {"rejected", "c"}},
+        Json{{"chosen", Json::array({user("a"), assistant("b")})}, {"rejected", answer}},
+        Json{{"messages", Json::array({user("a")})}, {"chosen", answer}, {"rejected", answer}}}) {
+    EXPECT_THAT(input_error_of([&] { marked_one(row, chatml()); }),
+                AllOf(HasSubstr("d.jsonl:1: a row of preferences"), HasSubstr("\"rejected\""),
+                      HasSubstr("keep the better answer")));
+  }
+  EXPECT_THAT(input_error_of([&] {
+                marked_one({{"prompt", "a"}, {"completion", "b"}, {"label", false}}, chatml());
+              }),
+              HasSubstr("a row of preferences"));
+}
+
+TEST(Formats, ATurnThatSaysSoDoesNotCount) {
+  Json first = assistant("b"), second = assistant("d");
+  const std::string expected =
+      "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n"
+      "<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n[[d<|im_end|>]]\n";
+  for (const auto& [key, no, yes] :
+       {std::tuple{"weight", Json(0), Json(1)}, std::tuple{"train", Json(false), Json(true)}}) {
+    first[key] = no;
+    second[key] = yes;
+    EXPECT_EQ(marked_one(chat({user("a"), first, user("c"), second}), chatml()), expected);
+    first.erase(key);
+    second.erase(key);
+  }
+  EXPECT_EQ(marked_one({{"conversations",
+                         {{{"from", "human"}, {"value", "a"}},
+                          {{"from", "gpt"}, {"value", "b"}, {"weight", 0}},
+                          {{"from", "human"}, {"value", "c"}},
+                          {{"from", "gpt"}, {"value", "d"}}}}},
+                       chatml()),
+            expected);
+  for (const auto& [key, value] : {std::pair{"weight", Json(0.5)}, std::pair{"train", Json(0)}}) {
+    first[key] = value;
+    EXPECT_THAT(input_error_of([&] {
+                  marked_one(chat({user("a"), first}), chatml());
+                }),
+                HasSubstr(std::string("a message's \"") + key + "\" is " + value.dump()));
+    first.erase(key);
+  }
+}
 
 }  // namespace
 }  // namespace wgrad::data

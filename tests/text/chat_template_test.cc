@@ -79,6 +79,12 @@ TEST(ChatTemplate, UsesTheToolTemplateForConversationsWithTools) {
             "tools: 1");
 }
 
+TEST(ChatTemplate, HasNoItemsWhereAValueIsUndefined) {
+  EXPECT_EQ(render("{% for k, v in messages[0].nothing | items %}x{% endfor %}-"), "-");
+  EXPECT_EQ(render("{% for k, v in messages[0] | items %}{{ k }} {% endfor %}"), "role content ");
+  EXPECT_THAT(failure("{{ 1 | items }}"), HasSubstr("line 1"));
+}
+
 TEST(ChatTemplate, KeepsItsDateForAWholeRun) {
   ChatTemplate chat_template =
       make("{{ strftime_now('%d %b %Y %H:%M:%S') }} {{ strftime_now('%-d') }}");

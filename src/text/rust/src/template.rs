@@ -96,6 +96,10 @@ fn environment() -> Environment<'static> {
     environment.add_filter("trim", |value: &Value, set: Option<&str>| {
         python::to_str(value).map(|text| python::strip(&text, set, true, true).to_owned())
     });
+    environment.add_filter("items", |value: &Value| match value.kind() {
+        ValueKind::Undefined => Ok(Value::from(Vec::<Value>::new())),
+        _ => minijinja::filters::items(value),
+    });
     for name in ["e", "escape"] {
         environment.add_filter(name, |value: &Value| {
             python::to_str(value).map(|text| python::escape(&text))

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "wgrad/train.h"
+
+namespace wgrad::data {
+
+/// What happened to rows.
+struct Summary {
+  int64_t rows = 0, tokens = 0, counted_tokens = 0, longest = 0;
+  int64_t cut = 0;              ///< rows cut
+  int64_t cut_to = 0;           ///< the most tokens of a row; 0: no cut
+  bool models_limit = false;    ///< that is the model's own limit
+  int64_t nothing_left = 0;     ///< rows with nothing to count (after the cut), not among `rows`
+  bool kept_uncounted = false;  ///< those were delivered all the same
+  int64_t bad = 0;              ///< rows skipped by --skip-bad-rows
+  std::string first_bad;        ///< message of the first of them
+  std::map<int64_t, int64_t> lengths;  ///< how many rows have so many tokens, before the cut
+
+  std::vector<std::string> warnings() const;
+  /// Of all lengths the smallest that `share` of the rows do not exceed; 0 without rows.
+  int64_t length_at(double share) const;
+};
+
+/// The summary as a run reports it; `name` says of what.
+DataSummary describe(const Summary& summary, std::string name);
+
+}  // namespace wgrad::data
