@@ -175,6 +175,25 @@ TEST(ChatSpans, ArgumentsThatTheTemplateWouldQuoteAreRefused) {
       "<|im_end|>]]\n");
 }
 
+TEST(ChatSpans, ATokenAcrossThePromptsEndDoesNotCountAndTheRestDoes) {
+  // The prompt opens the thoughts with a newline that, before another one, is one token with it.
+  const std::string source =
+      "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + ('<think>\\n\\n</think>\\n' "
+      "if m.role == 'assistant' else '') + m.content + '<|im_end|>\\n' }}{% endfor %}"
+      "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>\\n' }}{% endif %}";
+  const text::TextAssets assets = load({.chat_template = source,
+                                        .added_tokens = Json::array({{{"id", 900},
+                                                                      {"content", "\n\n"},
+                                                                      {"single_word", false},
+                                                                      {"lstrip", false},
+                                                                      {"rstrip", false},
+                                                                      {"normalized", false},
+                                                                      {"special", false}}})});
+  EXPECT_EQ(marked_one(chat({user("a"), assistant("b")}), assets),
+            "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n<think>\n\n[[</think>\nb"
+            "<|im_end|>]]\n");
+}
+
 TEST(ChatSpans, ANullContentReachesATemplateThatTakesIt) {
   const std::string source =
       "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}{{ m.content if m.content is "
