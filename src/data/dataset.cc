@@ -98,6 +98,7 @@ Summary for_each_row(const Files& files, const text::TextAssets& assets,
 Dataset load_dataset(const Files& files, const text::TextAssets& assets,
                      const EncodeOptions& options) {
   Dataset dataset;
+  dataset.name = name_of(files);
   dataset.fingerprint = 0x13198A2E03707344ull;
   dataset.summary = for_each_row(files, assets, options, [&](Row&& row) {
     mix(dataset.fingerprint, row);
@@ -106,7 +107,7 @@ Dataset load_dataset(const Files& files, const text::TextAssets& assets,
   if (dataset.rows.size() == 0) {
     const Summary& s = dataset.summary;
     throw input_error(
-        name_of(files),
+        dataset.name,
         s.nothing_left > 0
             ? fmt::format("none of its {} rows has anything to train on", s.nothing_left)
             : fmt::format("all of its {} rows are bad; the first: {}", s.bad, s.first_bad),

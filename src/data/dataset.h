@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 
 #include "data/data_files.h"
 #include "data/row.h"
@@ -29,6 +30,7 @@ Summary for_each_row(const Files& files, const text::TextAssets& assets,
                      const EncodeOptions& options, const std::function<void(Row&&)>& take);
 
 struct Dataset {
+  std::string name;  ///< of its files
   RowStore rows;
   Summary summary;
   uint64_t fingerprint = 0;  ///< of all ids and counted flags: a resumed run must have the same

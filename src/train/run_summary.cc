@@ -22,11 +22,11 @@ int64_t bin_width(int64_t longest) {
 }
 
 /// Bin i counts the rows of more than i * width and at most (i + 1) * width tokens.
-nlohmann::ordered_json histogram(const std::vector<data::Row>& rows, int64_t longest) {
+nlohmann::ordered_json histogram(const data::RowStore& rows, int64_t longest) {
   const int64_t width = bin_width(longest);
   std::vector<int64_t> counts(static_cast<size_t>((longest + width - 1) / width));
-  for (const data::Row& row : rows) {
-    const int64_t bin = std::max<int64_t>(row.tokens() - 1, 0) / width;
+  for (const int64_t tokens : rows.lengths()) {
+    const int64_t bin = std::max<int64_t>(tokens - 1, 0) / width;
     ++counts[static_cast<size_t>(bin)];
   }
   return {{"width", width}, {"rows", counts}};
@@ -35,7 +35,7 @@ nlohmann::ordered_json histogram(const std::vector<data::Row>& rows, int64_t lon
 nlohmann::ordered_json describe(const data::Dataset& dataset) {
   const data::Summary& s = dataset.summary;
   nlohmann::ordered_json json;
-  json["path"] = dataset.path;
+  json["path"] = dataset.name;
   json["rows"] = s.rows;
   json["tokens"] = s.tokens;
   json["counted_tokens"] = s.counted_tokens;
