@@ -27,6 +27,7 @@ test:
 	cmake --build $(BUILD) --parallel $(JOBS)
 	tools/fetch-smollm2.sh $(BUILD)/models
 	WGRAD_SMOLLM2_GGUF=$(abspath $(BUILD))/models/smollm2-135m-instruct.gguf OMP_WAIT_POLICY=passive \
+	  WGRAD_CACHE_DIR=$(abspath $(BUILD))/kernel-cache \
 	  ctest --test-dir $(BUILD) --output-on-failure --no-tests=error --timeout 900 --parallel 2
 
 format:

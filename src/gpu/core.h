@@ -2,11 +2,13 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
 
 #include "gpu/bind_group_cache.h"
+#include "gpu/blob_cache.h"
 #include "gpu/dawn.h"
 #include "gpu/device.h"
 
@@ -39,7 +41,9 @@ struct Memory {
 
 /// What the parts of one device share. Buffers keep it alive, so they may outlive their Device.
 struct Core {
-  ErrorState errors;  // first: callbacks use it until the device is gone
+  // First: callbacks use them until the device is gone.
+  ErrorState errors;
+  std::unique_ptr<BlobCache> blobs;
   AdapterInfo info;
   Memory memory;
   wgpu::Instance instance;

@@ -14,6 +14,8 @@
 namespace wgrad::gpu {
 namespace {
 
+constexpr uint64_t kCacheLimit = uint64_t{512} << 20;
+
 void mask_features(Features& features, const DeviceOptions& options) {
   if (options.core_only) features = Features();
   if (!options.allow_f16) features.shader_f16 = false;
@@ -69,8 +71,33 @@ void set_callbacks(wgpu::DeviceDescriptor& descriptor, ErrorState* errors) {
       errors);
 }
 
+std::span<const std::byte> bytes_of(const uint8_t* data, size_t size) {
+  return std::as_bytes(std::span(data, size));
+}
+
+size_t load_blob(size_t key_size, const uint8_t* key, size_t value_size, uint8_t* value,
+                 void* blobs, void*) {
+  return static_cast<const BlobCache*>(blobs)->load(
+      bytes_of(key, key_size), std::as_writable_bytes(std::span(value, value_size)));
+}
+
+void store_blob(size_t key_size, const uint8_t* key, size_t value_size, const uint8_t* value,
+                void* blobs, void*) {
+  static_cast<const BlobCache*>(blobs)->store(bytes_of(key, key_size), bytes_of(value, value_size));
+}
+
+/// In Dawn's C form: the C++ one of these callbacks does not compile.
+WGPUDawnCacheDeviceDescriptor cache_descriptor(BlobCache* blobs) {
+  WGPUDawnCacheDeviceDescriptor cache = WGPU_DAWN_CACHE_DEVICE_DESCRIPTOR_INIT;
+  cache.dawnLoadCacheDataCallbackInfo.callback = load_blob;
+  cache.dawnLoadCacheDataCallbackInfo.userdata1 = blobs;
+  cache.dawnStoreCacheDataCallbackInfo.callback = store_blob;
+  cache.dawnStoreCacheDataCallbackInfo.userdata1 = blobs;
+  return cache;
+}
+
 wgpu::Device create_device(const wgpu::Adapter& adapter, const Features& features,
-                           const DeviceOptions& options, ErrorState* errors) {
+                           const DeviceOptions& options, Core& core) {
   std::vector<const char*> on(std::begin(kToggles), std::end(kToggles));
   if (!options.checked) {
     on.insert(on.end(), {"disable_robustness", "disable_workgroup_init",
@@ -85,12 +112,14 @@ wgpu::Device create_device(const wgpu::Adapter& adapter, const Features& feature
 
   const std::vector<wgpu::FeatureName> names = feature_names(features);
   const wgpu::Limits limits = wanted_limits(adapter);
+  WGPUDawnCacheDeviceDescriptor cache = cache_descriptor(core.blobs.get());
+  toggles.nextInChain = reinterpret_cast<wgpu::ChainedStruct*>(&cache.chain);
   wgpu::DeviceDescriptor descriptor;
   descriptor.nextInChain = &toggles;
   descriptor.requiredFeatureCount = names.size();
   descriptor.requiredFeatures = names.data();
   if (!options.core_only) descriptor.requiredLimits = &limits;
-  set_callbacks(descriptor, errors);
+  set_callbacks(descriptor, &core.errors);
   return adapter.CreateDevice(&descriptor);
 }
 
@@ -100,9 +129,10 @@ std::shared_ptr<Core> open_core(const DeviceOptions& options) {
   Candidate chosen = choose(enumerate(core->instance), options.selector);
   core->info = chosen.info;
   mask_features(core->info.features, options);
+  core->blobs = std::make_unique<BlobCache>(user_cache_folder(), kCacheLimit);
   {
     StderrFilter filter;
-    core->device = create_device(chosen.adapter, core->info.features, options, &core->errors);
+    core->device = create_device(chosen.adapter, core->info.features, options, *core);
   }
   if (!core->device) {
     core->check();
