@@ -11,6 +11,7 @@
 #include "ops/bench.h"
 #include "ranges.h"
 #include "terminal.h"
+#include "train/bench_generation.h"
 #include "train/bench_step.h"
 #include "train/options.h"
 #include "train/synthetic.h"
@@ -23,6 +24,9 @@ struct Options {
   std::string device = "auto";
   std::string dtype = "auto", method = "lora", recompute = "none";
   train::StepBench step;
+  int64_t new_tokens = 64;
+  bool generation = false;
+  std::string only;
   bool step_only = false;
   bool plan = false, show_config = false;
   bool json = false;
@@ -53,6 +57,13 @@ nlohmann::ordered_json to_json(const train::StepTimes& t, const train::StepBench
   return json;
 }
 
+void print_kernels(const std::vector<train::KernelTime>& kernels, double total) {
+  for (const auto& [kernel, seconds] : kernels) {
+    if (seconds < 0.01 * total) break;
+    fmt::print("  {:>8.3f} ms  {:>4.1f}%  {}\n", seconds * 1e3, 100.0 * seconds / total, kernel);
+  }
+}
+
 void print(const train::StepTimes& t, const Options& o) {
   fmt::print("training step: {}, {}, {} rows of {} tokens\n", o.step.shape, o.method, o.step.rows,
              o.step.tokens);
@@ -61,11 +72,7 @@ void print(const train::StepTimes& t, const Options& o) {
   if (t.gpu_seconds == 0) return;
   fmt::print("  outside the GPU {:.1f}% of the step; {} dispatches, each alone {:.2f} ms in all\n",
              100.0 * t.outside_gpu, t.dispatches, t.gpu_seconds * 1e3);
-  for (const auto& [kernel, seconds] : t.kernels) {
-    if (seconds < 0.01 * t.gpu_seconds) break;
-    fmt::print("  {:>8.3f} ms  {:>4.1f}%  {}\n", seconds * 1e3, 100.0 * seconds / t.gpu_seconds,
-               kernel);
-  }
+  print_kernels(t.kernels, t.gpu_seconds);
 }
 
 nlohmann::ordered_json to_json(const ops::BenchResult& r, double share_of_copy) {
@@ -86,18 +93,61 @@ void print(const ops::BenchResult& r, double share_of_copy) {
   std::fflush(stdout);
 }
 
+/// Generation of one sequence, and the share of the bandwidth of a copy that it reads at.
+nlohmann::ordered_json bench_generation(const train::DeviceChoice& device, ComputeType compute,
+                                        const Options& o) {
+  double copy_rate = 0;
+  {
+    const std::unique_ptr<Context> ctx = train::open_context(device, compute);
+    copy_rate = ops::run_bench(*ctx, ops::bench_cases(*ctx).front()).gigabytes_per_second;
+  }
+  const train::GenerationBench bench{o.step.shape, o.step.tokens, o.new_tokens, o.step.method,
+                                     o.step.rank};
+  const train::GenerationTimes t = train::bench_generation(device, compute, bench);
+  const double rate = static_cast<double>(t.bytes_a_token) / t.seconds_a_token / 1e9;
+  nlohmann::ordered_json json;
+  json["shape"] = bench.shape;
+  json["prompt_tokens"] = bench.prompt_tokens;
+  json["prompt_seconds"] = t.prompt_seconds;
+  json["seconds_a_token"] = t.seconds_a_token;
+  json["tokens_per_second"] = 1.0 / t.seconds_a_token;
+  json["bytes_a_token"] = t.bytes_a_token;
+  json["gigabytes_per_second"] = rate;
+  json["share_of_copy"] = rate / copy_rate;
+  json["outside_gpu"] = t.outside_gpu;
+  json["gpu_seconds"] = t.gpu_seconds;
+  json["dispatches"] = t.dispatches;
+  json["peak_memory_bytes"] = t.peak_bytes;
+  for (const auto& [kernel, seconds] : t.kernels) json["kernels"][kernel] = seconds;
+  if (o.json) return json;
+  fmt::print("generation: {}, {} tokens after a prompt of {}\n", bench.shape, bench.new_tokens,
+             bench.prompt_tokens);
+  fmt::print(
+      "  prompt {:.2f} ms; {:.3f} ms a token, {:.1f} tokens/s; {} a token at {:.0f} GB/s, "
+      "{:.1f}% of a copy's {:.0f}; peak {}\n",
+      t.prompt_seconds * 1e3, t.seconds_a_token * 1e3, 1.0 / t.seconds_a_token,
+      format_bytes(t.bytes_a_token), rate, 100.0 * rate / copy_rate, copy_rate,
+      format_bytes(t.peak_bytes));
+  if (t.gpu_seconds == 0) return json;
+  fmt::print("  outside the GPU {:.1f}% of a token; {} dispatches, each alone {:.3f} ms in all\n",
+             100.0 * t.outside_gpu, t.dispatches, t.gpu_seconds * 1e3);
+  print_kernels(t.kernels, t.gpu_seconds);
+  return json;
+}
+
 /// Every kernel, with its share of the bandwidth of the copy measured first.
 nlohmann::ordered_json bench_kernels(const train::DeviceChoice& device, ComputeType compute,
-                                     bool quiet) {
+                                     const Options& o) {
   const std::unique_ptr<Context> ctx = train::open_context(device, compute);
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
   double copy_rate = 0;
   for (const ops::BenchCase& c : ops::bench_cases(*ctx)) {
+    if (copy_rate != 0 && c.name.find(o.only) == std::string::npos) continue;
     const ops::BenchResult r = ops::run_bench(*ctx, c);
     if (copy_rate == 0) copy_rate = r.gigabytes_per_second;
     const double share = copy_rate > 0 ? r.gigabytes_per_second / copy_rate : 0.0;
     results.push_back(to_json(r, share));
-    if (!quiet) print(r, share);
+    if (!o.json) print(r, share);
     ctx->trim();
   }
   return results;
@@ -120,7 +170,16 @@ int run(Options& o) {
     return kDone;
   }
   if (!o.json) fmt::print("{}\n", device.name());
-  if (!o.step_only) json["kernels"] = bench_kernels(device, compute, o.json);
+  if (o.generation) {
+    json["generation"] = bench_generation(device, compute, o);
+    if (o.json) fmt::print("{}\n", json.dump());
+    return kDone;
+  }
+  if (!o.step_only) json["kernels"] = bench_kernels(device, compute, o);
+  if (!o.only.empty()) {
+    if (o.json) fmt::print("{}\n", json.dump());
+    return kDone;
+  }
   const train::StepTimes times = train::bench_step(device, compute, o.step);
   if (o.json) {
     json["step"] = to_json(times, o.step);
@@ -155,6 +214,15 @@ Run add_bench(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--recompute", o->recompute, "keep activations, or each block's input alone")
       ->check(CLI::IsMember({"none", "block"}))
+      ->capture_default_str();
+  app.add_flag(
+         "--generation", o->generation,
+         "time writing --new-tokens after a prompt of --tokens, in place of all else; with the "
+         "adapter of --method, full: none")
+      ->excludes("--rows");
+  app.add_option("--only", o->only, "time the kernels alone whose lines have this text");
+  app.add_option("--new-tokens", o->new_tokens, "tokens that --generation writes")
+      ->check(CLI::Range(2, 1 << 16))
       ->capture_default_str();
   app.add_flag("--step-only", o->step_only, "leave the single kernels out");
   app.add_flag("--plan", o->plan, "the step's peak memory as JSON, without running it");

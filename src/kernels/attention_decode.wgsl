@@ -13,8 +13,16 @@
 @group(0) @binding(6) var<uniform> params: Params;
 
 const KEYS: u32 = 256u;
+// Scores: so many neighbouring invocations read a key together, and so many keys at a time.
+const KEY_LANES: u32 = 8u;
+const KEYS_AT_ONCE: u32 = 256u / KEY_LANES;
+const KEY_ROUNDS: u32 = KEYS / KEYS_AT_ONCE;
+const PART_STRIDE: u32 = KEY_LANES + 1u;  // odd: no bank is met twice
+// Rows of values on their way at once.
+const ROWS_AHEAD: u32 = 8u;
 
 var<workgroup> query_units: array<vec4<f32>, UNITS>;
+var<workgroup> score_parts: array<f32, KEYS * PART_STRIDE>;
 var<workgroup> weight: array<f32, KEYS>;
 var<workgroup> reduced: array<f32, 16>;
 var<workgroup> sums: array<vec4<f32>, 256>;
@@ -38,15 +46,27 @@ fn attention_decode(@builtin(workgroup_id) group_id: vec3<u32>,
   if (t < UNITS) { query_units[t] = load_q(query_cell, t); }
   workgroupBarrier();
 
+  var parts: array<f32, KEY_ROUNDS>;
+  let key_lane = t % KEY_LANES;
+  for (var unit = key_lane; unit < UNITS * params.one; unit += KEY_LANES) {
+    var cells: array<vec4<f32>, KEY_ROUNDS>;
+    for (var r = 0u; r < KEY_ROUNDS; r++) {
+      let key = min(first + r * KEYS_AT_ONCE + t / KEY_LANES, end - 1u);
+      cells[r] = load_k(key * params.kv_heads + kv_head, unit);
+    }
+    for (var r = 0u; r < KEY_ROUNDS; r++) { parts[r] += dot(query_units[unit], cells[r]); }
+  }
+  for (var r = 0u; r < KEY_ROUNDS; r++) {
+    score_parts[(r * KEYS_AT_ONCE + t / KEY_LANES) * PART_STRIDE + key_lane] = parts[r];
+  }
+  workgroupBarrier();
   let key = first + t;
   let seen = key >= begin && key < end;
   var score = LOWEST;
   if (seen) {
-    score = 0.0;
-    for (var unit = 0u; unit < UNITS * params.one; unit++) {
-      score += dot(query_units[unit], load_k(key * params.kv_heads + kv_head, unit));
-    }
-    score = log2_scores(vec4<f32>(score)).x;
+    var sum = 0.0;
+    for (var i = 0u; i < KEY_LANES; i++) { sum += score_parts[t * PART_STRIDE + i]; }
+    score = log2_scores(vec4<f32>(sum)).x;
   }
   // Sixteen parts, then their join: two barriers, in an order that is always the same.
   weight[t] = score;
@@ -79,7 +99,15 @@ fn attention_decode(@builtin(workgroup_id) group_id: vec3<u32>,
     let unit = lane + j * VALUE_LANES;
     var sum = vec4<f32>();
     if (unit < UNITS) {
-      for (var i = max(begin, first) - first + t / VALUE_LANES; i < last; i += VALUE_ROW_STEP) {
+      var i = max(begin, first) - first + t / VALUE_LANES;
+      for (; i + (ROWS_AHEAD - 1u) * VALUE_ROW_STEP < last; i += ROWS_AHEAD * VALUE_ROW_STEP) {
+        var cells: array<vec4<f32>, ROWS_AHEAD>;
+        for (var r = 0u; r < ROWS_AHEAD; r++) {
+          cells[r] = load_v((first + i + r * VALUE_ROW_STEP) * params.kv_heads + kv_head, unit);
+        }
+        for (var r = 0u; r < ROWS_AHEAD; r++) { sum += weight[i + r * VALUE_ROW_STEP] * cells[r]; }
+      }
+      for (; i < last; i += VALUE_ROW_STEP) {
         sum += weight[i] * load_v((first + i) * params.kv_heads + kv_head, unit);
       }
     }

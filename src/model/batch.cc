@@ -48,16 +48,32 @@ void append_row(Batch& batch, const Row& row, uint32_t index, int64_t vocab_size
   batch.longest_row = std::max(batch.longest_row, length);
 }
 
+/// Parts of one tensor begin where a binding may.
+constexpr size_t kAlign = 64;
+
 void upload(Context& ctx, Batch& batch) {
-  const auto device = [&](const std::vector<uint32_t>& values, const char* label) {
-    return ctx.make<uint32_t>({static_cast<int64_t>(values.size())}, DType::kU32, values, label);
+  std::vector<uint32_t> all;
+  struct Part {
+    Tensor* tensor;
+    size_t begin, count;
   };
-  batch.device_ids = device(batch.ids, "batch/ids");
-  batch.device_positions = device(batch.positions, "batch/positions");
-  batch.device_row_begin = device(batch.row_begin, "batch/row begins");
-  batch.device_row_end = device(batch.row_end, "batch/row ends");
+  std::vector<Part> parts;
+  const auto add = [&](Tensor& tensor, const std::vector<uint32_t>& values) {
+    parts.push_back({&tensor, all.size(), values.size()});
+    all.insert(all.end(), values.begin(), values.end());
+    all.resize((all.size() + kAlign - 1) / kAlign * kAlign);
+  };
+  add(batch.device_ids, batch.ids);
+  add(batch.device_positions, batch.positions);
+  add(batch.device_row_begin, batch.row_begin);
+  add(batch.device_row_end, batch.row_end);
+  if (!batch.counted.empty()) add(batch.device_counted, batch.counted);
+  const Tensor memory = ctx.make<uint32_t>({static_cast<int64_t>(all.size())}, DType::kU32, all,
+                                           "batch/ids, positions and rows");
+  for (const Part& part : parts) {
+    *part.tensor = memory.flat(static_cast<int64_t>(part.begin), static_cast<int64_t>(part.count));
+  }
   if (!batch.counted.empty()) {
-    batch.device_counted = device(batch.counted, "batch/counted");
     batch.device_targets =
         ctx.make<int32_t>({batch.counted_tokens()}, DType::kI32, batch.targets, "batch/targets");
   }

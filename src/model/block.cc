@@ -22,17 +22,6 @@ Tensor append(Context& ctx, const Tensor& rows, const Tensor& cache, int64_t len
   return cache.rows(0, end);
 }
 
-ops::AttentionShape attention_shape(const ModelConfig& config, int64_t window, const Batch& batch) {
-  ops::AttentionShape shape;
-  shape.heads = config.heads;
-  shape.kv_heads = config.kv_heads;
-  shape.head_dim = config.head_dim;
-  shape.window = window;
-  shape.longest_row = batch.longest_row;
-  shape.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim)));
-  return shape;
-}
-
 }  // namespace
 
 Block::Block(Context& ctx, const Model& model, const Adapter* adapter, int64_t index)
@@ -57,6 +46,18 @@ AdaptedLinear Block::linear(const BlockPass& pass, Projection projection) const 
   const uint64_t stream = uint64_t{pass.step} << 32 | uint64_t{pass.micro_batch & 0xffffu} << 16;
   out.key = {.seed = pass.dropout_seed, .stream = stream | (place & 0xffffu)};
   return out;
+}
+
+ops::AttentionShape Block::attention_shape(const Batch& batch) const {
+  const ModelConfig& config = model_.config;
+  ops::AttentionShape shape;
+  shape.heads = config.heads;
+  shape.kv_heads = config.kv_heads;
+  shape.head_dim = config.head_dim;
+  shape.window = window();
+  shape.longest_row = batch.longest_row;
+  shape.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim)));
+  return shape;
 }
 
 bool Block::trains(std::initializer_list<Projection> projections) const {
@@ -99,7 +100,7 @@ Tensor Block::attend(const BlockPass& pass, const Tensor& normed, BlockActivatio
     ops::rope_apply(ctx_, x, pass.batch.device_positions, pass.rope_table, config.head_dim,
                     config.head_dim, ops::RopePairing::kHalfSplit, false);
   }
-  ops::AttentionShape shape = attention_shape(config, window(), pass.batch);
+  ops::AttentionShape shape = attention_shape(pass.batch);
   Tensor keys = k, values = v;
   if (cache != nullptr) {
     shape.query_offset = cache->length;
@@ -135,6 +136,7 @@ Tensor Block::forward(const BlockPass& pass, const Tensor& x, BlockActivations* 
                       KeyValueCache* cache) const {
   const ModelConfig& config = model_.config;
   const int64_t tokens = x.dim(0);
+  if (cache != nullptr && tokens == 1 && takes_token(pass)) return forward_token(pass, x, *cache);
   BlockActivations act;
   Tensor stream = x;
   act.input_inv_rms = activation(ctx_, {tokens}, "activations/norm");
@@ -298,7 +300,7 @@ void Block::backward_attention(const BlockPass& pass, BlockActivations& saved, c
   Tensor grad_q = grad_of(Projection::kQ, "scratch/grad q");
   Tensor grad_k = grad_of(Projection::kK, "scratch/grad k");
   const Tensor grad_v = grad_of(Projection::kV, "scratch/grad v");
-  ops::attention_backward(ctx_, attention_shape(config, window(), pass.batch), saved.heads,
+  ops::attention_backward(ctx_, attention_shape(pass.batch), saved.heads,
                           pass.batch.device_row_begin, pass.batch.device_row_end, saved.attention,
                           saved.logsumexp, grad_attention, grad_q, grad_k, grad_v);
   saved.heads = {};

@@ -66,6 +66,11 @@ class Block {
 
  private:
   AdaptedLinear linear(const BlockPass& pass, Projection projection) const;
+  ops::AttentionShape attention_shape(const Batch& batch) const;
+  /// forward() of one token that follows those in the cache, on a GPU whose limits and a model
+  /// whose layers let several products be one dispatch.
+  Tensor forward_token(const BlockPass& pass, const Tensor& x, KeyValueCache& cache) const;
+  bool takes_token(const BlockPass& pass) const;
   Tensor attend(const BlockPass& pass, const Tensor& normed, BlockActivations& act,
                 KeyValueCache* cache) const;
   /// silu(gate) up, packed alone (then act holds halves) where all three layers take it so.

@@ -6,6 +6,7 @@
 
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
+#include "ops/linear_token.h"
 #include "ops/loss.h"
 #include "ops/norm.h"
 #include "wgrad/error.h"
@@ -90,6 +91,16 @@ Tensor Decoder::final_norm(const Tensor& x, Tensor& inv_rms) {
 }
 
 Tensor Decoder::output_logits(const Tensor& x) {
+  if (x.dim(0) == 1) {
+    const Tensor logits =
+        ctx_.allocate({1, model_.config.vocab_size}, DType::kF32, "activations/logits");
+    const ops::TokenLinear head{&model_.output, Tensor(), logits};
+    if (ops::fits_token_linears(ctx_, {&head, 1}, true)) {
+      ops::token_linears(ctx_, x, {model_.final_norm.weight, model_.config.rms_norm_eps},
+                         {&head, 1});
+      return logits;
+    }
+  }
   Tensor inv_rms;
   const Tensor normed = final_norm(x, inv_rms);
   const Tensor logits =
@@ -106,6 +117,7 @@ Tensor Decoder::logits(const Batch& batch) {
 Tensor Decoder::next_logits(const Batch& batch, std::vector<KeyValueCache>& caches) {
   cover_positions(batch);
   const Tensor x = run_blocks(batch, &caches);
+  if (batch.tokens() == 1) return output_logits(x);
   const auto last = static_cast<uint32_t>(batch.tokens() - 1);
   const Tensor row = ctx_.make<uint32_t>({1}, DType::kU32, std::span(&last, 1), "batch/last");
   const Tensor last_x = ctx_.allocate({1, x.dim(1)}, DType::kF32, "activations/head");

@@ -143,8 +143,8 @@ AttentionParams segment_params(const AttentionShape& s, const Segment& segment, 
 
 void forward_by_keys(Context& ctx, const AttentionShape& s, const Tensor& q, const Tensor& k,
                      const Tensor& v, const Tensor& row_begin, const Tensor& out,
-                     const Tensor& logsumexp) {
-  const int64_t queries = q.dim(0), keys = k.dim(0);
+                     const Tensor& logsumexp, int64_t keys) {
+  const int64_t queries = q.dim(0);
   const int64_t splits = ceil_div(keys, kDecodeKeys);
   const int64_t parts = queries * s.heads * splits;
   const Tensor part_sum =
@@ -181,10 +181,11 @@ AttentionSaved attention_forward(Context& ctx, const AttentionShape& s, const Te
                                  const Tensor& k, const Tensor& v, const Tensor& row_begin,
                                  const Tensor& out, const Tensor& logsumexp) {
   check_shape(s);
-  const int64_t queries = q.rank() > 0 ? q.dim(0) : 0, keys = k.rank() > 0 ? k.dim(0) : 0;
+  const int64_t queries = q.rank() > 0 ? q.dim(0) : 0, rows = k.rank() > 0 ? k.dim(0) : 0;
+  const int64_t keys = s.keys > 0 ? std::min(s.keys, rows) : rows;
   expect_tensor(kFunction, "q", q, DType::kF32, {queries, s.heads * s.head_dim});
-  expect_tensor(kFunction, "k", k, DType::kF32, {keys, s.kv_heads * s.head_dim});
-  expect_tensor(kFunction, "v", v, DType::kF32, {keys, s.kv_heads * s.head_dim});
+  expect_tensor(kFunction, "k", k, DType::kF32, {rows, s.kv_heads * s.head_dim});
+  expect_tensor(kFunction, "v", v, DType::kF32, {rows, s.kv_heads * s.head_dim});
   expect_tensor(kFunction, "row_begin", row_begin, DType::kU32, {queries});
   expect_tensor(kFunction, "out", out, DType::kF32, q.shape());
   expect_tensor(kFunction, "logsumexp", logsumexp, DType::kF32, {queries, s.heads});
@@ -202,13 +203,13 @@ AttentionSaved attention_forward(Context& ctx, const AttentionShape& s, const Te
     return unpacked;
   }
   if (ctx.modelled() == DeviceKind::kCpu) return unpacked;
-  if (queries <= kDecodeQueries && keys > kDecodeKeys) {
-    forward_by_keys(ctx, s, q, k, v, row_begin, out, logsumexp);
+  if (queries <= kDecodeQueries && (keys > kDecodeKeys || s.keys > 0)) {
+    forward_by_keys(ctx, s, q, k, v, row_begin, out, logsumexp, keys);
     return unpacked;
   }
   const bool matrices = attention_uses_matrices(ctx, s, queries);
   AttentionSaved packed;
-  const int64_t rows = attention_tile_rows(AttentionKernel::kForward, s.head_dim);
+  const int64_t tile_rows = attention_tile_rows(AttentionKernel::kForward, s.head_dim);
   for (const Segment& segment : segments(ctx, s, queries, keys, row_begin)) {
     const AttentionParams params = segment_params(s, segment, queries, keys);
     const auto part = [&](const Tensor& t) { return t.rows(segment.origin, segment.end); };
@@ -224,7 +225,7 @@ AttentionSaved attention_forward(Context& ctx, const AttentionShape& s, const Te
     dispatch(ctx, AttentionKernel::kForward, s,
              {in(part(q)), in(key_part(k)), in(key_part(v)), in(part(row_begin)),
               ops::out(part(out)), ops::out(part(logsumexp))},
-             params, ceil_div(params.queries, rows) * s.heads);
+             params, ceil_div(params.queries, tile_rows) * s.heads);
   }
   return matrices ? packed : unpacked;
 }

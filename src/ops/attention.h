@@ -18,6 +18,9 @@ namespace wgrad::ops {
 struct AttentionShape {
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   int64_t query_offset = 0;
+  /// Keys that there are, where k and v have room for more: kernels then bind the same memory
+  /// whatever the length. 0: all rows of k. Forward only, with one segment.
+  int64_t keys = 0;
   int64_t window = 0;
   float scale = 0.0f;       ///< usually 1 / sqrt(head_dim)
   float soft_cap = 0.0f;    ///< scores become soft_cap tanh(score / soft_cap); 0: they stay

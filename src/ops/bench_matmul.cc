@@ -183,6 +183,10 @@ std::vector<BenchCase> matmul_bench_cases(const Context& ctx) {
     cases.push_back(
         linear_case(format, {1, n, n}, false, nf4 ? ComputeType::kF16 : ComputeType::kF32));
     if (format == WeightFormat::kF32) continue;
+    if (format == WeightFormat::kF16Blocks) {
+      cases.push_back(linear_case(format, {1, n * 7 / 2, n}, false, ComputeType::kF32));
+      cases.push_back(linear_case(format, {1, n, n * 7 / 2}, false, ComputeType::kF32));
+    }
     const ComputeType compute = matrix ? ComputeType::kF16 : ComputeType::kF32;
     if (nf4) {
       const int64_t wide = n * 7 / 2;

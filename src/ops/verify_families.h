@@ -19,6 +19,7 @@ void add_exported_cases(const Context& ctx, VerifyLevel level, std::vector<Verif
 void add_linear_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
 void add_quantise_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
 void add_lora_matrix_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
+void add_token_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
 void add_gated_pack_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
 
 }  // namespace wgrad::ops

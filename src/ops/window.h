@@ -24,6 +24,13 @@ inline Window window(const Tensor& view) {
           static_cast<uint32_t>(before)};
 }
 
+/// The memory of a view from its storage's beginning to the view's end: where several views of one
+/// small storage are one binding.
+inline Tensor from_storage_start(const Tensor& view) {
+  const int64_t before = view.byte_offset() / dtype_size(view.dtype());
+  return Tensor(view.storage(), 0, {before + view.size()}, view.dtype());
+}
+
 /// Bytes of the largest binding used: larger ones gave wrong results on a device that allows them.
 inline int64_t binding_limit(const Context& ctx) {
   return static_cast<int64_t>(std::min(ctx.limits().max_binding_size, uint64_t{1} << 30));

@@ -1,8 +1,6 @@
 #include "train/bench_step.h"
 
 #include <algorithm>
-#include <chrono>
-#include <map>
 
 #include "train/synthetic.h"
 #include "train/trainer.h"
@@ -10,14 +8,9 @@
 namespace wgrad::train {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 /// Devices raise their clocks within this time of work.
 constexpr double kWarmSeconds = 1.0;
 constexpr int kWarmSteps = 2;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 /// A trainer of random weights and the rows of its step.
 class SyntheticStep {
@@ -48,43 +41,25 @@ class SyntheticStep {
 
 /// Warms up, then times each step alone: a step ends with its loss read.
 void time_steps(SyntheticStep& step, int64_t count, StepTimes& times) {
-  const Clock::time_point start = Clock::now();
+  const BenchClock::time_point start = BenchClock::now();
   for (int i = 0; i < kWarmSteps || seconds_since(start) < kWarmSeconds; ++i) {
     times.loss = step.run();
   }
   std::vector<double> seconds(static_cast<size_t>(count));
   for (double& one : seconds) {
-    const Clock::time_point begin = Clock::now();
+    const BenchClock::time_point begin = BenchClock::now();
     step.run();
     one = seconds_since(begin);
   }
-  const auto middle = seconds.begin() + count / 2;
-  std::nth_element(seconds.begin(), middle, seconds.end());
-  times.seconds = *middle;
-}
-
-double sum(const std::vector<gpu::DispatchTime>& times) {
-  double total = 0;
-  for (const gpu::DispatchTime& time : times) total += time.seconds;
-  return total;
+  times.seconds = median(seconds);
 }
 
 void add_outside_share(Context& ctx, SyntheticStep& step, int64_t count, StepTimes& times) {
   ctx.device().start_timing(gpu::Timed::kPasses);
-  const Clock::time_point begin = Clock::now();
+  const BenchClock::time_point begin = BenchClock::now();
   for (int64_t i = 0; i < count; ++i) step.run();
   const double elapsed = seconds_since(begin);
-  times.outside_gpu = std::max(0.0, 1.0 - sum(ctx.device().take_times()) / elapsed);
-}
-
-void add_kernel_times(Context& ctx, StepTimes& times) {
-  std::map<std::string, double> by_kernel;
-  const std::vector<gpu::DispatchTime> dispatches = ctx.device().take_times();
-  times.gpu_seconds = sum(dispatches);
-  for (const gpu::DispatchTime& time : dispatches) by_kernel[time.kernel] += time.seconds;
-  times.kernels.assign(by_kernel.begin(), by_kernel.end());
-  std::sort(times.kernels.begin(), times.kernels.end(),
-            [](const auto& a, const auto& b) { return a.second > b.second; });
+  times.outside_gpu = std::max(0.0, 1.0 - take_kernel_times(ctx).total / elapsed);
 }
 
 }  // namespace
@@ -108,7 +83,11 @@ StepTimes bench_step(const DeviceChoice& device, ComputeType compute, const Step
   step.run();
   times.dispatches =
       static_cast<int64_t>(ctx->device().statistics().dispatches - dispatches_before);
-  if (ctx->features().timestamps) add_kernel_times(*ctx, times);
+  if (ctx->features().timestamps) {
+    KernelTimes kernels = take_kernel_times(*ctx);
+    times.gpu_seconds = kernels.total;
+    times.kernels = std::move(kernels.by_kernel);
+  }
   return times;
 }
 

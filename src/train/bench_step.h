@@ -1,9 +1,9 @@
 #pragma once
 
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "train/bench_times.h"
 #include "train/device_choice.h"
 #include "wgrad/train.h"
 
@@ -28,7 +28,7 @@ struct StepTimes {
   int64_t dispatches = 0;
   int64_t peak_bytes = 0;
   double loss = 0;
-  std::vector<std::pair<std::string, double>> kernels;  ///< seconds a step, longest first
+  std::vector<KernelTime> kernels;  ///< of a step
 };
 
 /// Times a training step of a model shape with random weights and rows.

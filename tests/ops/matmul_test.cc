@@ -322,7 +322,21 @@ TEST_F(Tint, AcceptsEveryMatvecKernel) {
   for (MatvecWeight weight :
        {MatvecWeight::kF32, MatvecWeight::kF16, MatvecWeight::kF16Blocks, MatvecWeight::kNF4}) {
     for (int rows : {1, 8}) {
-      expect_valid(gpu::kernel_text(matvec_kernel_spec({weight, rows})), "matvec");
+      expect_valid(gpu::kernel_text(matvec_kernel_spec({.weight = weight, .rows = rows})),
+                   "matvec");
+    }
+  }
+  for (MatvecWeight weight : {MatvecWeight::kF32, MatvecWeight::kF16, MatvecWeight::kF16Blocks}) {
+    MatvecKernel kernel{.weight = weight, .members = 3, .bias = true, .norm = true};
+    kernel.loads_ahead = 4;
+    kernel.invocations = 1024;
+    if (weight == MatvecWeight::kF16Blocks) kernel.thread_rows = 2;
+    expect_valid(gpu::kernel_text(matvec_kernel_spec(kernel)), "matvec_group");
+    for (Activation activation : {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu}) {
+      kernel.members = 2;
+      kernel.gated = true;
+      kernel.activation = activation;
+      expect_valid(gpu::kernel_text(matvec_kernel_spec(kernel)), "matvec_gated");
     }
   }
   for (int rows : {1, 2, 3, 4}) {
