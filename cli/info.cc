@@ -74,9 +74,9 @@ int run(const Options& options) {
       "  weights     {} in f32, {} in f16, about {} in NF4 (see train --plan for a run's memory)\n",
       c.model_type, format_count(static_cast<double>(parameters)), c.layers, c.hidden_size,
       c.intermediate_size, c.heads, c.kv_heads, c.head_dim, c.qkv_bias ? ", biases" : "",
-      c.qk_norm ? ", q/k norm" : "", c.max_positions, c.rope.theta, c.vocab_size,
-      text.tokenizer.vocabulary_size(), c.tied_embeddings ? "tied" : "its own", text.bos_token,
-      text.eos_token, text.stop_ids.size(),
+      c.qk_norm != model::QkNorm::kNone ? ", q/k norm" : "", c.max_positions, c.ropes[0].theta,
+      c.vocab_size, text.tokenizer.vocabulary_size(), c.tied_embeddings ? "tied" : "its own",
+      text.bos_token, text.eos_token, text.stop_ids.size(),
       text.chat_template ? fmt::format("chat, {} characters", text.chat_template->source().size())
                          : std::string("none"),
       options.rank, format_count(static_cast<double>(trainable)),

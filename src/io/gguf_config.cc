@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <numbers>
+#include <set>
 #include <vector>
 
 #include "io/gguf_names.h"
@@ -22,12 +23,14 @@ struct Family {
 };
 
 constexpr Family kFamilies[] = {
-    {"llama", "llama", "LlamaForCausalLM"},
-    {"qwen2", "qwen2", "Qwen2ForCausalLM"},
-    {"qwen3", "qwen3", "Qwen3ForCausalLM"},
+    {"gemma2", "gemma2", "Gemma2ForCausalLM"},    {"gemma3", "gemma3_text", "Gemma3ForCausalLM"},
+    {"granite", "granite", "GraniteForCausalLM"}, {"llama", "llama", "LlamaForCausalLM"},
+    {"olmo2", "olmo2", "Olmo2ForCausalLM"},       {"phi3", "phi3", "Phi3ForCausalLM"},
+    {"qwen2", "qwen2", "Qwen2ForCausalLM"},       {"qwen3", "qwen3", "Qwen3ForCausalLM"},
+    {"smollm3", "smollm3", "SmolLM3ForCausalLM"},
 };
 
-// Keys that would change what the model computes and that none of these families sets.
+// Keys that would change what the model computes, unless the family's fields take them up.
 constexpr std::string_view kRefused[] = {
     "expert_count",
     "logit_scale",
@@ -78,11 +81,11 @@ class ConfigMaker {
       : file_(file), where_(file.file().path().string()), family_(find_family()) {}
 
   json make() {
-    refuse_unknown();
     sizes();
     attention();
     config_["rms_norm_eps"] = shortest(required_number("attention.layer_norm_rms_epsilon"));
-    config_["hidden_act"] = "silu";
+    family_fields();
+    refuse_unknown();
     config_["tie_word_embeddings"] = file_.find_tensor("output.weight") == nullptr;
     config_["mlp_bias"] = file_.find_tensor("blk.0.ffn_gate.bias") != nullptr;
     rope();
@@ -104,7 +107,8 @@ class ConfigMaker {
       if (family.gguf == *arch) return family;
     }
     throw input_error(where_, fmt::format("the architecture is \"{}\"", *arch),
-                      "llama, qwen2 or qwen3", "use a model of a supported family");
+                      "gemma2, gemma3, granite, llama, olmo2, phi3, qwen2, qwen3 or smollm3",
+                      "use a model of a supported family");
   }
 
   std::string key(std::string_view name) const { return fmt::format("{}.{}", family_.gguf, name); }
@@ -125,10 +129,56 @@ class ConfigMaker {
   void refuse_unknown() const {
     for (const std::string_view name : kRefused) {
       const auto value = file_.number(key(name));
-      if (!value || *value == 0) continue;
+      if (!value || *value == 0 || taken_.contains(name)) continue;
       throw input_error(where_, fmt::format("{} is {}", key(name), *value),
                         "a plain decoder of a supported family",
                         "use a model of a supported family");
+    }
+  }
+
+  // A number that the family's config has under another name; 0 in the file means none.
+  void take(const char* name, std::string_view gguf_name, json without) {
+    taken_.insert(gguf_name);
+    const double value = file_.number(key(gguf_name)).value_or(0);
+    config_[name] = value == 0 ? std::move(without) : json(shortest(value));
+  }
+
+  void family_fields() {
+    if (family_.gguf == "gemma2" || family_.gguf == "gemma3") {
+      gemma_fields();
+    } else {
+      config_["hidden_act"] = "silu";
+    }
+    if (family_.gguf == "granite") {
+      take("embedding_multiplier", "embedding_scale", 1.0);
+      take("residual_multiplier", "residual_scale", 1.0);
+      take("logits_scaling", "logit_scale", 1.0);
+      take("attention_multiplier", "attention.scale", 1 / std::sqrt(double(head_dim_)));
+    }
+    if (family_.gguf == "phi3") {
+      const std::int64_t window = file_.integer(key("attention.sliding_window")).value_or(0);
+      config_["sliding_window"] = window > 0 ? json(window) : json();
+    }
+    // llama.cpp has this as a constant.
+    if (family_.gguf == "smollm3") config_["no_rope_layer_interval"] = 4;
+  }
+
+  // What the file does not say is what llama.cpp takes for these architectures.
+  void gemma_fields() {
+    const std::int64_t layers = config_["num_hidden_layers"];
+    const std::int64_t hidden = config_["hidden_size"], heads = config_["num_attention_heads"];
+    const bool third = family_.gguf == "gemma3";
+    config_["hidden_activation"] = "gelu_pytorch_tanh";
+    config_["query_pre_attn_scalar"] = layers == (third ? 62 : 46) ? hidden / heads : head_dim_;
+    config_["sliding_window"] = required("attention.sliding_window");
+    take("final_logit_softcapping", "final_logit_softcapping", nullptr);
+    if (third) {
+      config_["sliding_window_pattern"] =
+          file_.integer(key("attention.sliding_window_pattern")).value_or(6);
+      config_["rope_local_base_freq"] =
+          shortest(file_.number(key("rope.freq_base_swa")).value_or(10000.0));
+    } else {
+      take("attn_logit_softcapping", "attn_logit_softcapping", nullptr);
     }
   }
 
@@ -183,10 +233,13 @@ class ConfigMaker {
           static_cast<double>(rotated_) / static_cast<double>(head_dim_);
     }
     json scaling = scaling_by_keys();
-    if (const TensorView* divisors = file_.find_tensor("rope_freqs.weight")) {
-      if (!scaling.is_null()) fail("two kinds of rope scaling are given", "one of them");
-      scaling = scaling_by_divisors(*divisors);
+    const TensorView* divisors = file_.find_tensor("rope_freqs.weight");
+    const TensorView* longer = file_.find_tensor("rope_factors_long.weight");
+    if (int(!scaling.is_null()) + int(divisors != nullptr) + int(longer != nullptr) > 1) {
+      fail("two kinds of rope scaling are given", "one of them");
     }
+    if (divisors != nullptr) scaling = scaling_by_divisors(*divisors);
+    if (longer != nullptr) scaling = longrope(*longer);
     if (!scaling.is_null()) config_["rope_scaling"] = std::move(scaling);
   }
 
@@ -215,6 +268,30 @@ class ConfigMaker {
     return scaling;
   }
 
+  // Phi's divisors for short and for long rows.
+  json longrope(const TensorView& longer) {
+    const TensorView* shorter = file_.find_tensor("rope_factors_short.weight");
+    if (shorter == nullptr) fail("there is no tensor rope_factors_short.weight", "both of them");
+    config_["original_max_position_embeddings"] = required("rope.scaling.original_context_length");
+    json scaling = {{"rope_type", "longrope"},
+                    {"short_factor", rounded(*shorter)},
+                    {"long_factor", rounded(longer)}};
+    optional_number(scaling, "attention_factor", "rope.scaling.attn_factor");
+    return scaling;
+  }
+
+  std::vector<double> rounded(const TensorView& tensor) const {
+    std::vector<double> numbers;
+    for (const float value : divisors_of(tensor)) {
+      if (!(value > 0) || !std::isfinite(value)) {
+        throw input_error(tensor.where, fmt::format("a divisor is {}", value), "a number above 0",
+                          "fetch or convert the model again");
+      }
+      numbers.push_back(shortest(value));
+    }
+    return numbers;
+  }
+
   void optional_number(json& object, const char* name, std::string_view gguf_name) const {
     if (const auto value = file_.number(key(gguf_name))) object[name] = shortest(*value);
   }
@@ -222,14 +299,7 @@ class ConfigMaker {
   // The converter stores llama3 scaling as the divisor of each frequency. Finds the parameters
   // that give these divisors; only low : high : original matter, and 1 : 4 is what models use.
   json scaling_by_divisors(const TensorView& tensor) const {
-    const auto count = static_cast<std::size_t>(rotated_ / 2);
-    if (tensor.shape != std::vector<std::int64_t>{rotated_ / 2}) {
-      throw input_error(tensor.where, fmt::format("the shape is {}", shape_text(tensor.shape)),
-                        fmt::format("[{}], one a rotated pair", rotated_ / 2),
-                        "fetch or convert the model again");
-    }
-    std::vector<float> divisors(count);
-    to_f32(tensor.type, tensor.bytes, divisors);
+    const std::vector<float> divisors = divisors_of(tensor);
     if (std::all_of(divisors.begin(), divisors.end(), [](float d) { return d == 1; }))
       return nullptr;
     for (const Llama3Scaling& candidate : candidates(divisors)) {
@@ -237,6 +307,18 @@ class ConfigMaker {
     }
     throw input_error(tensor.where, "the divisors follow no llama3 rope scaling",
                       "plain, linear, llama3 or yarn scaling", "use a model of a supported family");
+  }
+
+  // One a rotated pair.
+  std::vector<float> divisors_of(const TensorView& tensor) const {
+    if (tensor.shape != std::vector<std::int64_t>{rotated_ / 2}) {
+      throw input_error(tensor.where, fmt::format("the shape is {}", shape_text(tensor.shape)),
+                        fmt::format("[{}], one a rotated pair", rotated_ / 2),
+                        "fetch or convert the model again");
+    }
+    std::vector<float> divisors(static_cast<std::size_t>(rotated_ / 2));
+    to_f32(tensor.type, tensor.bytes, divisors);
+    return divisors;
   }
 
   double wavelength(std::size_t pair) const {
@@ -291,6 +373,7 @@ class ConfigMaker {
   std::string where_;
   const Family& family_;
   json config_ = json::object();
+  std::set<std::string_view> taken_;  ///< of kRefused
   std::int64_t head_dim_ = 0;
   std::int64_t rotated_ = 0;
   double theta_ = 0;

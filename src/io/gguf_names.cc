@@ -30,6 +30,34 @@ constexpr Pair kBlock[] = {
     {"ffn_down", "mlp.down_proj"},
 };
 
+/// How an architecture's file differs from a plain one.
+struct Dialect {
+  std::string_view architecture;
+  std::vector<Pair> names;   ///< before those of kBlock
+  bool paired_rows = false;  ///< q and k are stored for the rotation of neighbouring pairs
+  float norm_offset = 0.0f;  ///< what norms are stored plus
+};
+
+const Dialect& dialect_of(std::string_view architecture) {
+  constexpr Pair kPostAttention = {"post_attention_norm", "post_attention_layernorm"};
+  constexpr Pair kPostFeedForward = {"post_ffw_norm", "post_feedforward_layernorm"};
+  constexpr Pair kPreFeedForward = {"ffn_norm", "pre_feedforward_layernorm"};
+  static const Dialect kDialects[] = {
+      {"gemma2", {kPostAttention, kPreFeedForward, kPostFeedForward}, false, 1.0f},
+      {"gemma3", {kPostAttention, kPreFeedForward, kPostFeedForward}, false, 1.0f},
+      {"granite", {}, true, 0.0f},
+      {"llama", {}, true, 0.0f},
+      {"olmo2", {kPostAttention, kPostFeedForward}, false, 0.0f},
+      {"phi3", {{"attn_qkv", "self_attn.qkv_proj"}, {"ffn_up", "mlp.gate_up_proj"}}, false, 0.0f},
+      {"smollm3", {}, true, 0.0f},
+  };
+  static const Dialect kPlain;
+  for (const Dialect& dialect : kDialects) {
+    if (dialect.architecture == architecture) return dialect;
+  }
+  return kPlain;
+}
+
 std::optional<std::string_view> lookup(std::span<const Pair> table, std::string_view key) {
   for (const auto& [from, to] : table) {
     if (from == key) return to;
@@ -38,7 +66,10 @@ std::optional<std::string_view> lookup(std::span<const Pair> table, std::string_
 }
 
 // The scaling of the rotary frequencies is part of the configuration (gguf_config_json).
-bool belongs_to_config(std::string_view name) { return name == "rope_freqs.weight"; }
+bool belongs_to_config(std::string_view name) {
+  return name == "rope_freqs.weight" || name == "rope_factors_long.weight" ||
+         name == "rope_factors_short.weight";
+}
 
 /// How rows of q and k were reordered: within each head of `head` rows, row 2i + s of the file is
 /// row s * head / 2 + i of Hugging Face. A head of 0: not at all.
@@ -59,16 +90,16 @@ class GgufSource : public TensorSource {
       : file_(std::move(file)), where_(file_->file().path().string()) {
     refuse_split();
     const std::string arch(file_->string("general.architecture").value_or(""));
-    // llama.cpp stores q and k of this architecture for rotation of neighbouring pairs.
-    const bool reordered = arch == "llama";
+    const Dialect& dialect = dialect_of(arch);
+    const bool reordered = dialect.paired_rows;
     for (const TensorView& tensor : file_->tensors()) {
       if (belongs_to_config(tensor.name)) continue;
-      const auto name = hf_tensor_name(tensor.name);
+      const auto name = hf_tensor_name(tensor.name, arch);
       if (!name) {
         throw input_error(tensor.where, "this tensor is not known here",
                           "the tensors of a plain decoder", "use a model of a supported family");
       }
-      Entry entry{tensor, {}};
+      Entry entry{tensor, {}, 0.0f};
       entry.tensor.name = *name;
       if (reordered && is_any(*name, ".self_attn.q_proj.")) {
         entry.order = order_of(tensor, arch + ".attention.head_count");
@@ -77,7 +108,15 @@ class GgufSource : public TensorSource {
                                            ? arch + ".attention.head_count_kv"
                                            : arch + ".attention.head_count");
       }
-      entry.tensor.in_order = entry.order.head == 0;
+      if (dialect.norm_offset != 0 && name->ends_with("norm.weight")) {
+        if (tensor.type != FileType::kF32) {
+          throw input_error(tensor.where,
+                            fmt::format("the type is {}", file_type_name(tensor.type)),
+                            "F32 for a norm", "fetch or convert the file again");
+        }
+        entry.offset = dialect.norm_offset;
+      }
+      entry.tensor.in_order = entry.order.head == 0 && entry.offset == 0;
       index_.emplace(*name, std::move(entry));
     }
   }
@@ -101,6 +140,13 @@ class GgufSource : public TensorSource {
     check_row_range(tensor, begin, end, tensor.row_bytes(), out.size());
     const RowOrder order = order_of(tensor);
     const auto from = stored_rows(tensor, begin, end);
+    if (const float offset = offset_of(tensor); offset != 0) {
+      std::vector<float> values(out.size() / sizeof(float));
+      to_f32(tensor.type, from, values);
+      for (float& value : values) value -= offset;
+      std::memcpy(out.data(), values.data(), out.size());
+      return;
+    }
     if (order.head == 0) {
       if (!from.empty()) std::memcpy(out.data(), from.data(), from.size());
       return;
@@ -128,6 +174,9 @@ class GgufSource : public TensorSource {
     const RowOrder order = order_of(tensor);
     if (order.head == 0) {
       to_f32(tensor.type, stored_rows(tensor, begin, end), out);
+      if (const float offset = offset_of(tensor); offset != 0) {
+        for (float& value : out) value -= offset;
+      }
     } else if (tensor.shape.size() == 1) {
       std::vector<float> stored(out.size());
       to_f32(tensor.type, stored_rows(tensor, begin, end), stored);
@@ -148,6 +197,7 @@ class GgufSource : public TensorSource {
   struct Entry {
     TensorView tensor;
     RowOrder order;
+    float offset;  ///< that the values are stored plus
   };
 
   static bool is_any(const std::string& name, std::string_view part) {
@@ -156,6 +206,11 @@ class GgufSource : public TensorSource {
 
   static std::span<const std::byte> stored_row(const TensorView& tensor, std::int64_t row) {
     return stored_rows(tensor, row, row + 1);
+  }
+
+  float offset_of(const TensorView& tensor) const {
+    const auto found = index_.find(tensor.name);
+    return found == index_.end() ? 0.0f : found->second.offset;
   }
 
   RowOrder order_of(const TensorView& tensor) const {
@@ -192,7 +247,8 @@ class GgufSource : public TensorSource {
 
 }  // namespace
 
-std::optional<std::string> hf_tensor_name(std::string_view gguf_name) {
+std::optional<std::string> hf_tensor_name(std::string_view gguf_name,
+                                          std::string_view architecture) {
   const std::size_t dot = gguf_name.rfind('.');
   if (dot == std::string_view::npos) return std::nullopt;
   std::string_view stem = gguf_name.substr(0, dot);
@@ -209,7 +265,9 @@ std::optional<std::string> hf_tensor_name(std::string_view gguf_name) {
   const std::string_view layer = stem.substr(0, end);
   const bool number = layer.find_first_not_of("0123456789") == std::string_view::npos &&
                       (layer.size() == 1 || layer.front() != '0');
-  const auto block = lookup(kBlock, stem.substr(end + 1));
+  const std::string_view module = stem.substr(end + 1);
+  auto block = lookup(dialect_of(architecture).names, module);
+  if (!block) block = lookup(kBlock, module);
   if (!number || !block) return std::nullopt;
   return fmt::format("model.layers.{}.{}.{}", layer, *block, kind);
 }

@@ -7,6 +7,7 @@
 #include "model/adapter.h"
 #include "model/batch.h"
 #include "model/model.h"
+#include "model/rope_tables.h"
 #include "ops/attention.h"
 #include "ops/context.h"
 #include "ops/gated_pack.h"
@@ -17,6 +18,12 @@ namespace wgrad::model {
 struct KeyValueCache {
   Tensor keys, values;
   int64_t length = 0;  ///< rows that are filled
+};
+
+/// What a half of a block adds to the residual stream, before the norm of it.
+struct HalfOutput {
+  Tensor rows;  ///< [T, hidden]
+  Tensor inv_rms;
 };
 
 /// What the backward pass of one block reads. The normed inputs and the activation of the
@@ -30,15 +37,16 @@ struct BlockActivations {
   Tensor logsumexp;                                       ///< [T, heads]
   Tensor middle;  ///< [T, hidden], the residual stream between the two halves
   Tensor middle_inv_rms;
-  Tensor gate, up;                            ///< [T, intermediate]
-  ops::GatedHalves gated;                     ///< or these
-  std::array<Tensor, kProducts.size()> lora;  ///< x A^T of each adapted projection
+  HalfOutput attention_output, feed_forward_output;  ///< only with norms of them
+  Tensor gate, up;                                   ///< [T, intermediate]
+  ops::GatedHalves gated;                            ///< or these
+  std::array<Tensor, kProducts.size()> lora;         ///< x A^T of each adapted projection
 };
 
 /// One pass over one micro-batch.
 struct BlockPass {
   const Batch& batch;
-  const Tensor& rope_table;
+  std::span<const RopeView> ropes;  ///< those of ModelConfig::ropes
   bool training = false;
   uint64_t dropout_seed = 0;
   uint32_t step = 0, micro_batch = 0;
@@ -47,9 +55,9 @@ struct BlockPass {
 };
 
 /// One transformer block, forward and backward as mirror images:
-///   middle = input + o(attention(rope(norm(q(n1))), rope(norm(k(n1))), v(n1))), n1 = norm(input)
-///   output = middle + down(silu(gate(n2)) * up(n2)), n2 = norm(middle)
-/// Borrows model and adapter.
+///   middle = input + norm(o(attention(rope(norm(q(n1))), rope(norm(k(n1))), v(n1)))),
+///   output = middle + norm(down(act(gate(n2)) * up(n2))), n1 = norm(input), n2 = norm(middle)
+/// with those norms and factors that the model has. Borrows model and adapter.
 class Block {
  public:
   Block(Context& ctx, const Model& model, const Adapter* adapter, int64_t index);
@@ -65,8 +73,12 @@ class Block {
                 bool needs_input_grad) const;
 
  private:
-  AdaptedLinear linear(const BlockPass& pass, Projection projection) const;
+  Tensor activation(Shape shape, const char* label) const;
   ops::AttentionShape attention_shape(const Batch& batch) const;
+  AdaptedLinear linear(const BlockPass& pass, Projection projection) const;
+  /// x itself where the model has no such norm.
+  Tensor normed(NormKind kind, const Tensor& x, const Tensor& inv_rms) const;
+  void rotate(const BlockPass& pass, const Tensor& x, bool inverse) const;
   /// forward() of one token that follows those in the cache, on a GPU whose limits and a model
   /// whose layers let several products be one dispatch.
   Tensor forward_token(const BlockPass& pass, const Tensor& x, KeyValueCache& cache) const;
@@ -75,23 +87,33 @@ class Block {
                 KeyValueCache* cache) const;
   /// silu(gate) up, packed alone (then act holds halves) where all three layers take it so.
   ops::LinearInput activate(const BlockPass& pass, BlockActivations& act) const;
-  void forward_head_norm(const Norm& norm, Tensor& x, Tensor& projected, Tensor& inv_rms,
+  void forward_head_norm(NormKind kind, Tensor& x, Tensor& projected, Tensor& inv_rms,
                          const char* label) const;
-  Tensor backward_head_norm(const Norm& norm, const Tensor& projected, const Tensor& inv_rms,
-                            Tensor grad, const char* label) const;
+  /// The residual stream x with the output of a half, whose last layer is `projection`. With
+  /// `saved` in a new tensor, otherwise in x.
+  Tensor add_output(const BlockPass& pass, Projection projection, ops::LinearInput& input,
+                    const Tensor& x, HalfOutput* saved, Tensor* lora) const;
+
+  Tensor backward_head_norm(NormKind kind, const Tensor& projected, const Tensor& inv_rms,
+                            const Tensor& grad, const char* label) const;
+  /// The gradient of what a half's last layer gives, from that of the residual stream.
+  Tensor backward_output(NormKind kind, HalfOutput& saved, const Tensor& grad) const;
+  /// What takes the gradient of a half's input: the residual stream's own where there is no norm.
+  Tensor grad_of_normed(NormKind kind, const Tensor& grad) const;
+  void backward_input_norm(NormKind kind, const Tensor& x, const Tensor& inv_rms,
+                           const Tensor& grad_normed, const Tensor& grad) const;
   void backward_feed_forward(const BlockPass& pass, BlockActivations& saved, const Tensor& grad,
                              bool needs_input_grad) const;
   /// The same where gate and up were kept as halves.
   void backward_packed_feed_forward(const BlockPass& pass, BlockActivations& saved,
                                     const Tensor& grad, bool needs_input_grad) const;
-  /// Gradients of the norm before the feed-forward part, from that of its output.
-  void backward_middle_norm(const BlockActivations& saved, const Tensor& grad_normed,
-                            const Tensor& grad) const;
-  Tensor middle_normed(const BlockActivations& saved) const;
+  void backward_gate_and_up(const BlockPass& pass, BlockActivations& saved, ops::LinearInput& input,
+                            ops::LinearInput& grad_gate, ops::LinearInput& grad_up,
+                            const Tensor& grad, bool needs_input_grad) const;
   void backward_attention(const BlockPass& pass, BlockActivations& saved, const Tensor& grad,
                           bool needs_input_grad) const;
   bool trains(std::initializer_list<Projection> projections) const;
-  int64_t window() const { return model_.config.windows[static_cast<size_t>(index_)]; }
+  int layer_rope() const { return model_.config.layer_ropes[static_cast<size_t>(index_)]; }
 
   Context& ctx_;
   const Model& model_;

@@ -98,26 +98,27 @@ Tensor Block::forward_token(const BlockPass& pass, const Tensor& x, KeyValueCach
     return group;
   };
   const auto norm_of = [&](const Norm& norm) {
-    return MatvecNorm{norm.weight, config.rms_norm_eps};
+    return MatvecNorm{norm.weight, config.rms_norm_eps, config.norm_offset};
   };
 
   const int64_t key_size = config.key_size();
   const auto qkv = vectors({config.query_size(), key_size, key_size}, "activations/q");
-  run(ctx_, x, norm_of(layer_.input_norm),
+  run(ctx_, x, norm_of(layer_[NormKind::kInput]),
       group({Projection::kQ, Projection::kK, Projection::kV}, qkv), false);
   const int64_t length = cache.length++;
+  const RopeView& rope = pass.ropes[static_cast<size_t>(layer_rope())];
   ops::rope_append(ctx_, {.q = qkv[0],
                           .k = qkv[1],
                           .v = qkv[2],
-                          .position = pass.batch.device_positions,
-                          .table = pass.rope_table,
+                          .position = rope.places,
+                          .table = rope.table,
                           .keys = cache.keys,
                           .values = cache.values,
                           .row = length,
-                          .q_norm = norm_of(layer_.q_norm),
-                          .k_norm = norm_of(layer_.k_norm),
+                          .q_norm = norm_of(layer_[NormKind::kQ]),
+                          .k_norm = norm_of(layer_[NormKind::kK]),
                           .head_dim = config.head_dim,
-                          .rotary_dim = config.head_dim});
+                          .rotary_dim = 2 * rope.table.dim(1)});
   ops::AttentionShape shape = attention_shape(pass.batch);
   shape.query_offset = length;
   shape.keys = length + 1;
@@ -129,24 +130,29 @@ Tensor Block::forward_token(const BlockPass& pass, const Tensor& x, KeyValueCach
                          pass.batch.device_row_begin, attention, logsumexp);
   run(ctx_, attention, {}, group({Projection::kO}, {x}), true);
 
-  const MatvecNorm norm = norm_of(layer_.post_attention_norm);
+  const MatvecNorm norm = norm_of(layer_[NormKind::kMiddle]);
   const auto gate_up =
       vectors({config.intermediate_size, config.intermediate_size}, "activations/gate");
   const Group feed_forward = group({Projection::kGate, Projection::kUp}, gate_up);
   if (!adapted(feed_forward)) {
     const auto layers = products(feed_forward);
-    ops::token_gated(ctx_, ops::Activation::kSilu, x, norm, layers[0], layers[1]);
+    ops::token_gated(ctx_, config.activation, x, norm, layers[0], layers[1]);
     run(ctx_, gate_up[0], {}, group({Projection::kDown}, {x}), true);
     return x;
   }
   run(ctx_, x, norm, feed_forward, false);
   const Tensor activated = ctx_.allocate(gate_up[0].shape(), DType::kF32, "scratch/activated");
-  ops::gated_forward(ctx_, ops::Activation::kSilu, gate_up[0], gate_up[1], activated);
+  ops::gated_forward(ctx_, config.activation, gate_up[0], gate_up[1], activated);
   run(ctx_, activated, {}, group({Projection::kDown}, {x}), true);
   return x;
 }
 
 bool Block::takes_token(const BlockPass& pass) const {
+  const ModelConfig& config = model_.config;
+  if (!config.pre_norms || config.post_norms || config.residual_scale != 1.0f ||
+      config.qk_norm == QkNorm::kWhole || layer_rope() == kNoRope) {
+    return false;
+  }
   const auto fits = [&](std::initializer_list<Projection> of, bool norm) {
     std::vector<TokenLinear> layers;
     for (const Projection p : of) {

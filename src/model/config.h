@@ -9,6 +9,10 @@
 #include <string_view>
 #include <vector>
 
+#include "model/rope.h"
+#include "ops/elementwise.h"
+#include "ops/loss.h"
+
 namespace wgrad::model {
 
 /// The linear layers of a block: its matrix products in the order of the forward pass, then the
@@ -25,23 +29,34 @@ std::string_view projection_name(Projection projection);
 /// kGateUp, else the layer itself.
 std::span<const Projection> parts_of(Projection stored);
 
-enum class RopeScaling : uint8_t {
-  kNone,
-  kLinear,  ///< every frequency divided by `factor`
-  kLlama3,  ///< long wavelengths divided by `factor`, short ones kept, smooth in between
+/// The norms of a block, in the order of the forward pass.
+enum class NormKind : uint8_t {
+  kInput,              ///< before the attention half
+  kQ,                  ///< of q, before the rotation
+  kK,                  ///< of k
+  kAttentionOutput,    ///< of what the attention half adds to the residual stream
+  kMiddle,             ///< before the feed-forward half
+  kFeedForwardOutput,  ///< of what the feed-forward half adds
+};
+inline constexpr int kNormCount = 6;
+
+struct NormSpec {
+  NormKind kind;
+  std::string_view name;  ///< within a block: "self_attn.q_norm"
+  int64_t size;
 };
 
-struct RopeConfig {
-  RopeScaling scaling = RopeScaling::kNone;
-  double theta = 10000.0;
-  double factor = 1.0;
-  double low_freq_factor = 1.0, high_freq_factor = 4.0;
-  int64_t original_max_positions = 0;
+enum class QkNorm : uint8_t {
+  kNone,
+  kHead,   ///< over each head
+  kWhole,  ///< over all heads of a token together
 };
+
+inline constexpr int kNoRope = -1;
 
 /// What the decoder must know of a model: every size and every switch that changes its result.
 struct ModelConfig {
-  std::string model_type;  ///< "llama", "mistral", "qwen2", "qwen3"
+  std::string model_type;  ///< "llama", "gemma2", ...
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
@@ -49,14 +64,24 @@ struct ModelConfig {
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   int64_t max_positions = 0;
   float rms_norm_eps = 1e-6f;
-  RopeConfig rope;
+  float norm_offset = 0.0f;        ///< a norm multiplies by this plus its weight
+  bool pre_norms = true;           ///< norms of the inputs of both halves of a block
+  bool post_norms = false;         ///< norms of what they add to the residual stream
+  QkNorm qk_norm = QkNorm::kNone;  ///< of q and k, before the rotation
   bool qkv_bias = false, output_bias = false, mlp_bias = false;
-  bool fused_qkv = false, fused_gate_up = false;  ///< stored as kQkv, kGateUp
-  bool qk_norm = false;           ///< RMSNorm over each head of q and k, before the rotation
-  bool tied_embeddings = false;   ///< the output layer is the embedding table
-  std::vector<int64_t> windows;   ///< a layer: how many keys a query sees; 0 is all
-  std::vector<uint32_t> eos_ids;  ///< as the config (and generation_config.json) name them
-  std::string json;               ///< the config.json that this was read from
+  bool fused_qkv = false, fused_gate_up = false;        ///< stored as kQkv, kGateUp
+  bool tied_embeddings = false;                         ///< the output layer is the embedding table
+  ops::Activation activation = ops::Activation::kSilu;  ///< of the gate
+  float embedding_scale = 1.0f;                         ///< multiplies the embeddings of the tokens
+  float residual_scale = 1.0f;      ///< multiplies what a half adds to the residual stream
+  ops::LogitMap logits;             ///< from the output layer to the logits
+  float attention_soft_cap = 0.0f;  ///< as AttentionShape::soft_cap
+  float attention_scale = 0.0f;     ///< of q k^T
+  std::vector<int64_t> windows;     ///< a layer: how many keys a query sees; 0 is all
+  std::vector<RopeConfig> ropes;    ///< the different rotary embeddings
+  std::vector<int> layer_ropes;     ///< a layer: which of them it has; kNoRope
+  std::vector<uint32_t> eos_ids;    ///< as the config (and generation_config.json) name them
+  std::string json;                 ///< the config.json that this was read from
 
   /// The linear layers of a block as the checkpoint stores them.
   std::vector<Projection> projections() const;
@@ -67,6 +92,10 @@ struct ModelConfig {
   int64_t out_features(Projection projection) const;
   int64_t in_features(Projection projection) const;
   bool has_bias(Projection projection) const;
+  /// Those that a block has.
+  std::vector<NormSpec> norms() const;
+  /// Whether rows of so many tokens turn by the same frequencies in every layer.
+  bool same_rotation(int64_t length, int64_t other_length) const;
   /// All weights, the tied output layer counted once.
   int64_t parameters() const;
 };
@@ -82,10 +111,5 @@ ModelConfig parse_config(const nlohmann::json& json, std::string_view where);
 /// The config of a Hugging Face folder (config.json, and the end tokens of generation_config.json)
 /// or of a .gguf file.
 ModelConfig read_config(const std::filesystem::path& model);
-
-/// The rotary frequencies as transformers computes them, in double: head_dim / 2 values.
-std::vector<double> rope_inverse_frequencies(const RopeConfig& rope, int64_t head_dim);
-/// (cos, sin) of position * frequency for [positions, head_dim / 2]; see ops/rope.h.
-std::vector<float> rope_table(const ModelConfig& config, int64_t positions);
 
 }  // namespace wgrad::model

@@ -25,6 +25,8 @@ class ConfigReader {
   /// Also true where it is null; marks it as known.
   bool present(std::string_view field);
 
+  bool asked_for(std::string_view field) const { return known_.contains(field); }
+
   /// An integer in [1, most]; without a fallback the field must be there.
   int64_t size(std::string_view field, int64_t most, std::optional<int64_t> fallback = {});
   /// A number greater than zero, and at most `most`.

@@ -12,26 +12,16 @@
 #include "wgrad/error.h"
 
 namespace wgrad::model {
-namespace {
-
-Tensor make_rope_table(Context& ctx, const ModelConfig& config, int64_t positions) {
-  const std::vector<float> table = rope_table(config, positions);
-  return ctx.make<float>({positions, config.head_dim / 2, 2}, DType::kF32, table,
-                         "model/rotary table");
-}
-
-}  // namespace
 
 Decoder::Decoder(Context& ctx, const Model& model, const Adapter* adapter,
                  const DecoderSettings& settings)
     : ctx_(ctx), model_(model), adapter_(adapter), settings_(settings) {
-  if (settings.max_positions > 0) {
-    const int64_t positions = std::min(settings.max_positions, model.config.max_positions);
-    rope_table_ = make_rope_table(ctx, model.config, positions);
+  for (const RopeConfig& rope : model.config.ropes) {
+    rope_tables_.emplace_back(ctx, rope, settings.max_positions, model.config.max_positions);
   }
 }
 
-void Decoder::cover_positions(const Batch& batch) {
+std::vector<RopeView> Decoder::cover_positions(const Batch& batch) {
   const int64_t most = model_.config.max_positions;
   const int64_t needed =
       int64_t{*std::max_element(batch.positions.begin(), batch.positions.end())} + 1;
@@ -40,17 +30,17 @@ void Decoder::cover_positions(const Batch& batch) {
                       fmt::format("at most the model's max_position_embeddings of {}", most),
                       "cut the rows (--max-seq-len)");
   }
-  const int64_t covered = rope_table_ ? rope_table_.dim(0) : 0;
-  if (needed <= covered) return;
-  rope_table_ = Tensor();
-  rope_table_ = make_rope_table(ctx_, model_.config,
-                                std::min(most, std::max({needed, 2 * covered, int64_t{256}})));
+  std::vector<RopeView> views;
+  for (RopeTable& table : rope_tables_) views.push_back(table.cover(ctx_, batch));
+  return views;
 }
 
 Tensor Decoder::embed(const Batch& batch) {
   const Tensor x = ctx_.allocate({batch.tokens(), model_.config.hidden_size}, DType::kF32,
                                  "activations/residual");
   ops::embedding_forward(ctx_, batch.device_ids, model_.embedding, x);
+  const float scale = model_.config.embedding_scale;
+  if (scale != 1.0f) ops::scale(ctx_, x, scale);
   return x;
 }
 
@@ -72,7 +62,8 @@ std::span<const ops::LoraHalves> Decoder::pack_adapter() {
 }
 
 Tensor Decoder::run_blocks(const Batch& batch, std::vector<KeyValueCache>* caches) {
-  BlockPass pass{.batch = batch, .rope_table = rope_table_};
+  const std::vector<RopeView> ropes = cover_positions(batch);
+  BlockPass pass{.batch = batch, .ropes = ropes};
   if (caches == nullptr) pass.halves = pack_adapter();
   Tensor x = embed(batch);
   for (int64_t i = 0; i < layers(); ++i) {
@@ -86,36 +77,29 @@ Tensor Decoder::final_norm(const Tensor& x, Tensor& inv_rms) {
   const Tensor normed = ctx_.allocate(x.shape(), DType::kF32, "activations/head");
   inv_rms = ctx_.allocate({x.dim(0)}, DType::kF32, "activations/head");
   ops::rms_norm_forward(ctx_, x, model_.final_norm.weight, normed, inv_rms,
-                        model_.config.rms_norm_eps);
+                        model_.config.rms_norm_eps, model_.config.norm_offset);
   return normed;
 }
 
 Tensor Decoder::output_logits(const Tensor& x) {
-  if (x.dim(0) == 1) {
-    const Tensor logits =
-        ctx_.allocate({1, model_.config.vocab_size}, DType::kF32, "activations/logits");
-    const ops::TokenLinear head{&model_.output, Tensor(), logits};
-    if (ops::fits_token_linears(ctx_, {&head, 1}, true)) {
-      ops::token_linears(ctx_, x, {model_.final_norm.weight, model_.config.rms_norm_eps},
-                         {&head, 1});
-      return logits;
-    }
-  }
-  Tensor inv_rms;
-  const Tensor normed = final_norm(x, inv_rms);
+  const ModelConfig& config = model_.config;
   const Tensor logits =
-      ctx_.allocate({x.dim(0), model_.config.vocab_size}, DType::kF32, "activations/logits");
-  ops::linear_forward(ctx_, normed, model_.output, Tensor(), logits);
+      ctx_.allocate({x.dim(0), config.vocab_size}, DType::kF32, "activations/logits");
+  const ops::TokenLinear head{&model_.output, Tensor(), logits};
+  if (x.dim(0) == 1 && ops::fits_token_linears(ctx_, {&head, 1}, true)) {
+    ops::token_linears(ctx_, x, {model_.final_norm.weight, config.rms_norm_eps, config.norm_offset},
+                       {&head, 1});
+  } else {
+    Tensor inv_rms;
+    ops::linear_forward(ctx_, final_norm(x, inv_rms), model_.output, Tensor(), logits);
+  }
+  if (!config.logits.is_identity()) ops::map_logits(ctx_, logits, config.logits);
   return logits;
 }
 
-Tensor Decoder::logits(const Batch& batch) {
-  cover_positions(batch);
-  return output_logits(run_blocks(batch, nullptr));
-}
+Tensor Decoder::logits(const Batch& batch) { return output_logits(run_blocks(batch, nullptr)); }
 
 Tensor Decoder::next_logits(const Batch& batch, std::vector<KeyValueCache>& caches) {
-  cover_positions(batch);
   const Tensor x = run_blocks(batch, &caches);
   if (batch.tokens() == 1) return output_logits(x);
   const auto last = static_cast<uint32_t>(batch.tokens() - 1);
@@ -127,7 +111,6 @@ Tensor Decoder::next_logits(const Batch& batch, std::vector<KeyValueCache>& cach
 
 Tensor Decoder::losses(const Batch& batch) {
   if (batch.counted.empty()) return {};
-  cover_positions(batch);
   const Tensor x = run_blocks(batch, nullptr);
   const Tensor counted =
       ctx_.allocate({batch.counted_tokens(), x.dim(1)}, DType::kF32, "activations/head");
@@ -136,7 +119,7 @@ Tensor Decoder::losses(const Batch& batch) {
   const Tensor normed = final_norm(counted, inv_rms);
   const Tensor losses = ctx_.allocate({batch.counted_tokens()}, DType::kF32, "activations/losses");
   ops::linear_cross_entropy(ctx_, normed, model_.output, batch.device_targets, 1.0f, losses,
-                            Tensor(), Tensor());
+                            Tensor(), Tensor(), model_.config.logits);
   return losses;
 }
 
@@ -151,12 +134,12 @@ Tensor Decoder::head_forward_backward(const Batch& batch, const Tensor& x, float
   const Tensor losses = ctx_.allocate({batch.counted_tokens()}, DType::kF32, "activations/losses");
   const Tensor grad_normed = scratch();
   ops::linear_cross_entropy(ctx_, normed, model_.output, batch.device_targets, loss_scale, losses,
-                            grad_normed, model_.grad_output);
+                            grad_normed, model_.grad_output, model_.config.logits);
   ops::sum(ctx_, losses, loss_sum, true);
   normed = Tensor();
   const Tensor grad_counted = scratch();
   ops::rms_norm_backward(ctx_, counted, model_.final_norm.weight, inv_rms, grad_normed,
-                         grad_counted, false, model_.final_norm.grad);
+                         grad_counted, false, model_.final_norm.grad, model_.config.norm_offset);
   const Tensor grad = ctx_.allocate(x.shape(), DType::kF32, "activations/grad residual");
   ops::scatter_rows(ctx_, grad_counted, batch.device_counted, grad);
   return grad;
@@ -168,9 +151,9 @@ void Decoder::forward_backward(const Batch& batch, float loss_scale, StepKey key
   if (adapter_ == nullptr && !model_.trainable()) {
     throw runtime_failure("decoder", "nothing is trained", "an adapter or a trainable model");
   }
-  cover_positions(batch);
+  const std::vector<RopeView> ropes = cover_positions(batch);
   const BlockPass pass{.batch = batch,
-                       .rope_table = rope_table_,
+                       .ropes = ropes,
                        .training = true,
                        .dropout_seed = settings_.dropout_seed,
                        .step = key.step,
@@ -201,6 +184,8 @@ void Decoder::forward_backward(const Batch& batch, float loss_scale, StepKey key
     block(i).backward(pass, activations, grad, i > 0 || model_.trainable());
   }
   if (model_.grad_embedding) {
+    const float scale = model_.config.embedding_scale;
+    if (scale != 1.0f) ops::scale(ctx_, grad, scale);
     ops::embedding_backward(ctx_, batch.ids, grad, model_.grad_embedding);
   }
 }

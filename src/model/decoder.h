@@ -52,8 +52,8 @@ class Decoder {
   Tensor next_logits(const Batch& batch, std::vector<KeyValueCache>& caches);
 
  private:
-  /// Makes the rotary table reach the batch's positions; an input error where the model does not.
-  void cover_positions(const Batch& batch);
+  /// Makes the rotary tables reach the batch's positions; an input error where the model does not.
+  std::vector<RopeView> cover_positions(const Batch& batch);
   Tensor embed(const Batch& batch);
   /// The adapter's factors in f16 as they are now, for BlockPass; empty where they are not used.
   std::span<const ops::LoraHalves> pack_adapter();
@@ -71,7 +71,7 @@ class Decoder {
   const Model& model_;
   const Adapter* adapter_;
   DecoderSettings settings_;
-  Tensor rope_table_;
+  std::vector<RopeTable> rope_tables_;
   std::optional<ops::LoraFactorPack> factors_;
 };
 

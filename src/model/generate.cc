@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "cpu/dropout.h"
 #include "ops/elementwise.h"
@@ -101,8 +102,18 @@ void Generator::reserve(int64_t positions) {
 }
 
 std::vector<float> Generator::read_logits(std::span<const uint32_t> tokens) {
+  std::vector<uint32_t> whole;
+  const auto length = static_cast<int64_t>(cached_.size() + tokens.size());
+  if (!cached_.empty() && !model_.config.same_rotation(read_length_, length)) {
+    // The keys were turned by the frequencies of another length.
+    whole = std::exchange(cached_, {});
+    whole.insert(whole.end(), tokens.begin(), tokens.end());
+    tokens = whole;
+    for (KeyValueCache& cache : caches_) cache.length = 0;
+  }
+  read_length_ = length;
   const auto begin = static_cast<uint32_t>(cached_.size());
-  reserve(static_cast<int64_t>(cached_.size() + tokens.size()));
+  reserve(length);
   const Batch batch = continue_row(ctx_, tokens, begin, model_.config.vocab_size);
   const Tensor logits = decoder_.next_logits(batch, caches_);
   cached_.insert(cached_.end(), tokens.begin(), tokens.end());

@@ -39,6 +39,7 @@ class Generator {
   Decoder decoder_;
   std::vector<KeyValueCache> caches_;
   std::vector<uint32_t> cached_;  ///< the tokens that the caches hold
+  int64_t read_length_ = 0;       ///< of the row when they were last read
 };
 
 /// Draws one token from logits; `uniform` in [0, 1).

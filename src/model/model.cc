@@ -73,11 +73,8 @@ class Loader {
   void layer(int64_t index) {
     Layer& layer = model_.layers[static_cast<size_t>(index)];
     const std::string prefix = fmt::format("model.layers.{}.", index);
-    norm(prefix + "input_layernorm", layer.input_norm);
-    norm(prefix + "post_attention_layernorm", layer.post_attention_norm);
-    if (config().qk_norm) {
-      norm(prefix + "self_attn.q_norm", layer.q_norm);
-      norm(prefix + "self_attn.k_norm", layer.k_norm);
+    for (const NormSpec& spec : config().norms()) {
+      norm(prefix + std::string(spec.name), layer[spec.kind]);
     }
     for (const Projection p : config().projections()) {
       Linear linear;
@@ -199,12 +196,9 @@ std::vector<Parameters::Spec> checkpoint_tensors(const ModelConfig& config) {
       add(name + ".weight", {config.out_features(p), config.in_features(p)});
       if (config.has_bias(p)) add(name + ".bias", {config.out_features(p)});
     }
-    if (config.qk_norm) {
-      add(prefix + "self_attn.q_norm.weight", {config.head_dim});
-      add(prefix + "self_attn.k_norm.weight", {config.head_dim});
+    for (const NormSpec& norm : config.norms()) {
+      add(fmt::format("{}{}.weight", prefix, norm.name), {norm.size});
     }
-    add(prefix + "input_layernorm.weight", {config.hidden_size});
-    add(prefix + "post_attention_layernorm.weight", {config.hidden_size});
   }
   add("model.norm.weight", {config.hidden_size});
   if (!config.tied_embeddings) add("lm_head.weight", {config.vocab_size, config.hidden_size});
@@ -218,9 +212,8 @@ int64_t Model::weight_bytes() const {
     for (const Linear& linear : layer.linears) {
       bytes += linear.weight.bytes() + (linear.bias ? linear.bias.bytes() : 0);
     }
-    for (const Norm* norm :
-         {&layer.input_norm, &layer.post_attention_norm, &layer.q_norm, &layer.k_norm}) {
-      if (norm->weight) bytes += norm->weight.bytes();
+    for (const Norm& norm : layer.norms) {
+      if (norm.weight) bytes += norm.weight.bytes();
     }
   }
   return bytes;

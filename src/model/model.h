@@ -26,10 +26,11 @@ struct Norm {
 };
 
 struct Layer {
+  std::array<Norm, kNormCount> norms;            ///< empty where ModelConfig::norms() lacks one
   std::array<Linear, kProducts.size()> linears;  ///< the products
-  Norm input_norm, post_attention_norm;
-  Norm q_norm, k_norm;  ///< empty without ModelConfig::qk_norm
 
+  const Norm& operator[](NormKind kind) const { return norms[static_cast<size_t>(kind)]; }
+  Norm& operator[](NormKind kind) { return norms[static_cast<size_t>(kind)]; }
   const Linear& operator[](Projection p) const { return linears[static_cast<size_t>(p)]; }
   Linear& operator[](Projection p) { return linears[static_cast<size_t>(p)]; }
 };

@@ -254,9 +254,7 @@ Weight weight_rows(Context& ctx, const Weight& weight, int64_t begin, int64_t en
   part = weight_from(
       ctx.allocate({end - begin, weight.in_features}, DType::kF32, "weights/" + weight.name),
       weight.name);
-  if (ctx.kind() != DeviceKind::kPlan) {
-    copy(ctx, weight_to_f32(ctx, weight).rows(begin, end), part.data);
-  }
+  copy(ctx, weight_to_f32(ctx, weight).rows(begin, end), part.data);
   return part;
 }
 

@@ -104,8 +104,9 @@ std::vector<std::vector<float>> frozen_weights(Context& ctx, const model::Model&
   add(model.output);
   for (const model::Layer& layer : model.layers) {
     for (const model::Linear& linear : layer.linears) add(linear.weight);
-    all.push_back(ctx.read<float>(layer.input_norm.weight));
-    all.push_back(ctx.read<float>(layer.post_attention_norm.weight));
+    for (const model::Norm& norm : layer.norms) {
+      if (norm.weight) all.push_back(ctx.read<float>(norm.weight));
+    }
   }
   return all;
 }

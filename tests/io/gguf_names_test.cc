@@ -35,6 +35,21 @@ TEST(GgufNames, AreThoseOfHuggingFace) {
   }
 }
 
+TEST(GgufNames, FollowTheArchitecture) {
+  EXPECT_EQ(hf_tensor_name("blk.0.ffn_up.weight"), "model.layers.0.mlp.up_proj.weight");
+  EXPECT_EQ(hf_tensor_name("blk.0.ffn_up.weight", "phi3"),
+            "model.layers.0.mlp.gate_up_proj.weight");
+  EXPECT_EQ(hf_tensor_name("blk.0.attn_qkv.weight", "phi3"),
+            "model.layers.0.self_attn.qkv_proj.weight");
+  EXPECT_FALSE(hf_tensor_name("blk.0.attn_qkv.weight", "llama"));
+  EXPECT_EQ(hf_tensor_name("blk.0.ffn_norm.weight"),
+            "model.layers.0.post_attention_layernorm.weight");
+  EXPECT_EQ(hf_tensor_name("blk.0.ffn_norm.weight", "gemma3"),
+            "model.layers.0.pre_feedforward_layernorm.weight");
+  EXPECT_EQ(hf_tensor_name("blk.0.post_ffw_norm.weight", "olmo2"),
+            "model.layers.0.post_feedforward_layernorm.weight");
+}
+
 TEST(GgufSource, GivesTheWeightsInHuggingFaceOrder) {
   const auto source = tiny_llama();
   const SafetensorsFile reference = SafetensorsFile::open(test_data("llama.safetensors"));
@@ -250,9 +265,32 @@ TEST(GgufConfig, RefusesDivisorsThatFollowNoScaling) {
                      [&] { config_with_divisors(std::vector<float>(15, 2.0f)); });
 }
 
+TEST(GgufConfig, ReadsTheDivisorsOfShortAndLongRows) {
+  const auto with = [](float last) {
+    GgufBuilder builder = small_model("phi3");  // head size 8
+    builder.number("phi3.rope.scaling.original_context_length", 128);
+    const auto add = [&](const char* name, const std::vector<float>& divisors) {
+      builder.data.resize((builder.data.size() + 31) / 32 * 32);
+      builder.info(name, {divisors.size()}, 0, builder.data.size());
+      for (const float divisor : divisors) builder.data += raw(divisor);
+    };
+    add("rope_factors_long.weight", {1, 2, 3, last});
+    add("rope_factors_short.weight", {1, 1, 1, 1.5f});
+    return builder;
+  };
+  const json config = config_of(with(4.1f));
+  EXPECT_EQ(config["original_max_position_embeddings"], 128);
+  EXPECT_EQ(config["rope_scaling"]["rope_type"], "longrope");
+  EXPECT_EQ(config["rope_scaling"]["long_factor"], json({1.0, 2.0, 3.0, 4.1}));
+  EXPECT_EQ(config["rope_scaling"]["short_factor"], json({1.0, 1.0, 1.0, 1.5}));
+  for (const float bad : {0.0f, -1.0f, std::numeric_limits<float>::infinity()}) {
+    expect_input_error({"rope_factors_long.weight", "above 0"}, [&] { config_of(with(bad)); });
+  }
+}
+
 TEST(GgufConfig, RefusesWhatIsMissingOrUnknown) {
   expect_input_error({"there is no key general.architecture"}, [] { config_of({}); });
-  expect_input_error({"the architecture is \"gpt9\"; llama, qwen2 or qwen3"},
+  expect_input_error({"the architecture is \"gpt9\"; gemma2, gemma3"},
                      [] { config_of(small_model("gpt9")); });
   expect_input_error({"there is no key llama.embedding_length"},
                      [] { config_of(GgufBuilder().text("general.architecture", "llama")); });

@@ -149,7 +149,7 @@ TEST_F(MergeTest, AGgufFileBecomesAHuggingFaceFolder) {
     return ctx.read<float>(Decoder(ctx, some, with, {}).logits(batch));
   };
   const Model merged = load_model(ctx, out_, {});
-  EXPECT_EQ(merged.config.rope.scaling, model.config.rope.scaling);
+  EXPECT_EQ(merged.config.ropes[0].scaling, model.config.ropes[0].scaling);
   const std::vector<float> expected = logits(model, &adapter);
   EXPECT_GT(difference(expected, logits(model, nullptr)), 1e-2 * largest(expected));
   // The down projections are halves and are rounded to halves again, 2^-11 of each weight; what

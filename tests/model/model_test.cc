@@ -133,8 +133,8 @@ TEST(GgufTest, IsTheModelThatItWasMadeFrom) {
   Context& ctx = context(Device::kCpu);
   const Model model = load_model(ctx, data_folder() / "llama3.gguf", {});
   const Model original = load_model(ctx, data_folder() / "llama3", {});
-  const std::vector<double> frequencies = rope_inverse_frequencies(original.config.rope, 8);
-  const std::vector<double> read = rope_inverse_frequencies(model.config.rope, 8);
+  const std::vector<double> frequencies = rope_inverse_frequencies(original.config.ropes[0], 1);
+  const std::vector<double> read = rope_inverse_frequencies(model.config.ropes[0], 1);
   // The file holds the scaling as f32 divisors.
   for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(read[i], frequencies[i], 1e-5 * frequencies[i]);
   EXPECT_TRUE(model.config.tied_embeddings);

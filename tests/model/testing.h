@@ -19,8 +19,15 @@
 
 namespace wgrad::model::testing {
 
-inline const std::vector<std::string> kModels = {"llama2",  "llama3", "llama_bias",   "smollm2",
-                                                 "mistral", "qwen2",  "qwen2_window", "qwen3"};
+/// Those whose goldens have a greedy text too.
+inline const std::vector<std::string> kFamilies = {
+    "gemma2", "gemma3", "granite", "olmo2", "phi3", "smollm3", "llama_dynamic", "llama_yarn"};
+inline const std::vector<std::string> kModels = [] {
+  std::vector<std::string> all = {"llama2",  "llama3", "llama_bias",   "smollm2",
+                                  "mistral", "qwen2",  "qwen2_window", "qwen3"};
+  all.insert(all.end(), kFamilies.begin(), kFamilies.end());
+  return all;
+}();
 
 inline std::filesystem::path data_folder() {
   return std::filesystem::path(WGRAD_TEST_DATA) / "models";

@@ -84,7 +84,10 @@ TEST_P(GoldenRun, FollowsPyTorch) {
 INSTANTIATE_TEST_SUITE_P(
     All, GoldenRun,
     ::testing::Combine(::testing::Values("lora_llama3", "rslora_qwen3", "lora_mistral_mlp",
-                                         "qlora_qwen2", "full_smollm2", "full_qwen2_window"),
+                                         "qlora_qwen2", "full_smollm2", "full_qwen2_window",
+                                         "lora_smollm3", "lora_phi3", "qlora_phi3", "full_phi3",
+                                         "lora_olmo2", "lora_gemma3", "full_gemma3", "lora_gemma2",
+                                         "lora_granite"),
                        ::testing::Values("cpu", "software")),
     [](const auto& info) { return std::get<0>(info.param) + "_" + std::get<1>(info.param); });
 

@@ -9,25 +9,44 @@
 
 namespace wgrad::model {
 
+/// What holds where config.json is silent.
+struct FamilyDefaults {
+  bool tied_embeddings = false;
+  double rms_norm_eps = 1e-6;
+  int64_t max_positions = 2048;
+  int64_t kv_heads = 0;  ///< 0: as many as heads
+  int64_t head_dim = 0;  ///< 0: hidden_size / heads
+  RopeDefaults rope = {};
+};
+
 /// A model family: how its config.json becomes a ModelConfig. To add one, write
 /// families/<name>.cc with its `configure`, declare it below and enter it in registry.cc.
 struct Family {
   std::string_view model_type;    ///< config.json's model_type
   std::string_view architecture;  ///< the one class of `architectures` that is a causal LM
   /// Reads the fields that only this family has and sets what follows from the family itself. The
-  /// sizes that all share (see read_common_fields) are already set.
+  /// sizes that all share are already set; one rotary embedding in all layers and no windows are
+  /// what it gets where it sets none.
   void (*configure)(ConfigReader& reader, ModelConfig& config);
-  /// Where config.json does not say whether the output layer is the embedding table.
-  bool tied_by_default = false;
+  FamilyDefaults defaults = {};
 };
 
 std::span<const Family> families();
 
+void configure_gemma2(ConfigReader& reader, ModelConfig& config);
+void configure_gemma3(ConfigReader& reader, ModelConfig& config);
+void configure_granite(ConfigReader& reader, ModelConfig& config);
 void configure_llama(ConfigReader& reader, ModelConfig& config);
 void configure_mistral(ConfigReader& reader, ModelConfig& config);
+void configure_olmo2(ConfigReader& reader, ModelConfig& config);
+void configure_phi3(ConfigReader& reader, ModelConfig& config);
 void configure_qwen2(ConfigReader& reader, ModelConfig& config);
 void configure_qwen3(ConfigReader& reader, ModelConfig& config);
+void configure_smollm3(ConfigReader& reader, ModelConfig& config);
 
+/// layer_types: `window` for each "sliding_attention", 0 for each "full_attention".
+std::vector<int64_t> windows_from_types(const ConfigReader& reader, const nlohmann::json& types,
+                                        int64_t layers, int64_t window);
 /// The windows of models that give layer_types, or else use_sliding_window and max_window_layers.
 std::vector<int64_t> layered_windows(ConfigReader& reader, int64_t layers);
 

@@ -11,7 +11,6 @@ void configure_llama(ConfigReader& reader, ModelConfig& config) {
   config.qkv_bias = attention_bias;
   config.output_bias = attention_bias;
   config.mlp_bias = reader.flag("mlp_bias", false);
-  config.windows.assign(static_cast<size_t>(config.layers), 0);
   // More than 1 sums the products in slices.
   reader.must_be("pretraining_tp", 1);
   reader.must_be("rope_interleaved", false);

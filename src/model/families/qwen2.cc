@@ -8,7 +8,6 @@
 #include "wgrad/error.h"
 
 namespace wgrad::model {
-namespace {
 
 std::vector<int64_t> windows_from_types(const ConfigReader& reader, const nlohmann::json& types,
                                         int64_t layers, int64_t window) {
@@ -29,8 +28,6 @@ std::vector<int64_t> windows_from_types(const ConfigReader& reader, const nlohma
   }
   return windows;
 }
-
-}  // namespace
 
 std::vector<int64_t> layered_windows(ConfigReader& reader, int64_t layers) {
   constexpr int64_t kMost = int64_t{1} << 30;

@@ -8,7 +8,7 @@ void configure_qwen3(ConfigReader& reader, ModelConfig& config) {
   const bool attention_bias = reader.flag("attention_bias", false);
   config.qkv_bias = attention_bias;
   config.output_bias = attention_bias;
-  config.qk_norm = true;
+  config.qk_norm = QkNorm::kHead;
   config.windows = layered_windows(reader, config.layers);
 }
 
