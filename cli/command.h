@@ -25,6 +25,8 @@ Run add_bench(CLI::App& app);
 Run add_devices(CLI::App& app);
 Run add_info(CLI::App& app);
 Run add_kernels(CLI::App& app);
+Run add_completion(CLI::App& app);
+Run add_manual(CLI::App& app);
 
 /// Exit codes (see --help).
 inline constexpr int kDone = 0;

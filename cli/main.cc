@@ -42,10 +42,12 @@ std::vector<Command> add_commands(CLI::App& program) {
       {"devices", "List the devices and what wgrad uses of them"},
       {"info", "Describe a model"},
       {"kernels", "Export the kernels as plain WGSL files"},
+      {"completion", "Print the completion script of a shell"},
+      {"manual", "Print the manual page, for man"},
   };
-  Run (*const add[])(CLI::App&) = {add_train, add_eval,    add_data,   add_generate,
-                                   add_chat,  add_merge,   add_report, add_verify,
-                                   add_bench, add_devices, add_info,   add_kernels};
+  Run (*const add[])(CLI::App&) = {
+      add_train,  add_eval,  add_data,    add_generate, add_chat,    add_merge,      add_report,
+      add_verify, add_bench, add_devices, add_info,     add_kernels, add_completion, add_manual};
   std::vector<Command> commands;
   for (size_t i = 0; i < std::size(names); ++i) {
     CLI::App* app = program.add_subcommand(names[i].first, names[i].second);

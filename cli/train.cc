@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <CLI/Option.hpp>
+#include <CLI/Validators.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -10,6 +12,7 @@
 #include "model/config.h"
 #include "progress.h"
 #include "signals.h"
+#include "train/plan.h"
 #include "train_options.h"
 #include "wgrad/train.h"
 
@@ -18,6 +21,7 @@ namespace {
 
 struct Options {
   TrainOptions train;
+  uint64_t device_memory = 0;  ///< 0: of the device itself
   bool plan = false;
   bool dry_run = false;
   bool json = false;
@@ -68,6 +72,17 @@ nlohmann::ordered_json rows_to_json(const TrainOptions& options) {
   return rows;
 }
 
+TrainPlan make_plan(const Options& options, TrainObserver& observer) {
+  if (options.device_memory == 0) return plan_training(options.train, observer);
+  constexpr uint64_t kMost = uint64_t{1} << 50;
+  if (options.device_memory > kMost || options.train.device != "auto") {
+    throw input_error("--device-memory", fmt::format("{} bytes", options.device_memory),
+                      "it plans for a GPU that need not be here, of 1 PiB at most",
+                      "leave --device out and give the GPU's memory, as 8GB");
+  }
+  return train::plan_for_gpu(options.train, observer, static_cast<int64_t>(options.device_memory));
+}
+
 int show_plan(const Options& options) {
   Progress progress;
   const TrainOptions& train = options.train;
@@ -76,7 +91,7 @@ int show_plan(const Options& options) {
                       "give a file, or use --plan");
   }
   if (options.json) {
-    nlohmann::ordered_json json = to_json(plan_training(train, progress));
+    nlohmann::ordered_json json = to_json(make_plan(options, progress));
     if (options.dry_run) json["first_rows"] = rows_to_json(train);
     fmt::print("{}\n", json.dump());
     return kDone;
@@ -85,12 +100,16 @@ int show_plan(const Options& options) {
     show_rows(train.model, data::find_data_files(train.data).train, first_rows(train),
               Colours(stdout_is_terminal()));
   }
-  fmt::print("{}", describe(plan_training(train, progress)));
+  fmt::print("{}", describe(make_plan(options, progress)));
   return kDone;
 }
 
 int train(const Options& options) {
   if (options.plan || options.dry_run) return show_plan(options);
+  if (options.device_memory > 0) {
+    throw input_error("--device-memory", "given without --plan", "it changes a plan, not a run",
+                      "add --plan");
+  }
   Progress progress;
   const SignalStop signals;
   const TrainResult result = run_training(options.train, progress, signals.stop());
@@ -120,6 +139,10 @@ Run add_train(CLI::App& app) {
   auto options = std::make_shared<Options>();
   add_train_options(app, options->train);
   app.add_flag("--plan", options->plan, "print the memory and time plan, train nothing");
+  app.add_option("--device-memory", options->device_memory,
+                 "with --plan: for a GPU of this memory, as 8GB, which need not be here")
+      ->transform(CLI::AsSizeValue(true))
+      ->type_name("SIZE");
   app.add_flag("--dry-run", options->dry_run, "show the first rows and what counts, then the plan");
   app.add_flag("--json", options->json, "print the plan or the result as one JSON object");
   return [options] { return train(*options); };

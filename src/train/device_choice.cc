@@ -94,6 +94,27 @@ DeviceChoice choose_device(const std::string& selector) {
   return {DeviceKind::kGpu, *found, selector == "auto" ? "gpu" : selector};
 }
 
+std::vector<DeviceChoice> usual_gpus(int64_t memory_bytes) {
+  gpu::AdapterInfo with;
+  with.name = fmt::format("GPU of {:.1f} GB", static_cast<double>(memory_bytes) / 1e9);
+  with.type = gpu::AdapterInfo::Type::kDiscrete;
+  with.memory_bytes = static_cast<uint64_t>(memory_bytes);
+  with.features.shader_f16 = with.features.subgroups = true;
+  with.features.subgroup_min_size = with.features.subgroup_max_size = 32;
+  // What Vulkan drivers of discrete GPUs grant.
+  with.limits.max_buffer_size = uint64_t{4} << 30;
+  with.limits.max_binding_size = (uint64_t{2} << 30) - 4;
+  with.limits.max_storage_buffers = 16;
+  with.limits.max_workgroups_per_dimension = 65535;
+  with.limits.max_workgroup_memory = 32 << 10;
+  with.limits.max_workgroup_invocations = 1024;
+  gpu::AdapterInfo without = with;
+  with.features.subgroup_matrix_f16 = true;
+  with.backend = "with f16 matrix units";
+  without.backend = "without f16 matrix units";
+  return {{DeviceKind::kGpu, with, "gpu"}, {DeviceKind::kGpu, without, "gpu"}};
+}
+
 ComputeType choose_compute(Precision precision, const DeviceChoice& device) {
   const gpu::Features& features = device.adapter.features;
   switch (precision) {

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "gpu/device.h"
 #include "ops/context.h"
@@ -20,6 +21,10 @@ struct DeviceChoice {
 /// auto: a discrete GPU, else an integrated one, else the CPU; never a software driver.
 /// cpu, gpu, gpu:NAME, software as asked; an input error where there is no such device.
 DeviceChoice choose_device(const std::string& selector);
+
+/// GPUs of so much memory as they are met, with f16 matrix units and without: to plan for one that
+/// is not here, never to open.
+std::vector<DeviceChoice> usual_gpus(int64_t memory_bytes);
 
 /// f16 operands where the device has f16 subgroup matrices (kAuto), or as asked; an input error
 /// where the device cannot.

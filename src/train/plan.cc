@@ -103,6 +103,20 @@ TrainPlan make_plan(RunSetup& setup) {
   return plan;
 }
 
+TrainPlan plan_for_gpu(const TrainOptions& options, TrainObserver& observer, int64_t memory_bytes) {
+  const std::vector<DeviceChoice> devices = usual_gpus(memory_bytes);
+  RunSetup setup = prepare(options, observer, devices.front());
+  TrainPlan worst;
+  for (const DeviceChoice& device : devices) {
+    setup.device = device;
+    setup.compute = choose_compute(options.dtype, device);
+    setup.options.recompute = options.recompute;
+    TrainPlan plan = make_plan(setup);
+    if (plan.peak_bytes > worst.peak_bytes) worst = std::move(plan);
+  }
+  return worst;
+}
+
 double measure_matmul_rate(const DeviceChoice& device, ComputeType compute) {
   const std::unique_ptr<Context> ctx = open_context(device, compute);
   const bool slow = device.kind == DeviceKind::kGpu && device.adapter.is_software();

@@ -9,6 +9,11 @@ namespace wgrad::train {
 /// the run's memory. Throws where the run cannot fit, naming what would make it fit.
 TrainPlan make_plan(RunSetup& setup);
 
+/// The plan of a run on a GPU of so much memory, which need not be there; `options.device` is not
+/// looked at and no time is estimated. It is the larger of two: for a GPU with f16 matrix units and
+/// for one without, where Precision::kAuto is f32.
+TrainPlan plan_for_gpu(const TrainOptions& options, TrainObserver& observer, int64_t memory_bytes);
+
 /// Floating-point operations a second of the device's matrix product, measured in a moment.
 double measure_matmul_rate(const DeviceChoice& device, ComputeType compute);
 

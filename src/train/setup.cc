@@ -103,7 +103,8 @@ std::vector<int64_t> RunSetup::largest_steps(int64_t count) const {
 
 int64_t RunSetup::eval_batch_tokens() const { return order->most_tokens(); }
 
-RunSetup prepare(const TrainOptions& given, TrainObserver& observer) {
+RunSetup prepare(const TrainOptions& given, TrainObserver& observer,
+                 const std::optional<DeviceChoice>& device) {
   RunSetup setup;
   setup.options = given;
   TrainOptions& options = setup.options;
@@ -111,7 +112,7 @@ RunSetup prepare(const TrainOptions& given, TrainObserver& observer) {
   take_adapter_settings(options);
   options.lr = options.lr.value_or(options.method == Method::kFull ? 2e-5 : 2e-4);
 
-  setup.device = choose_device(options.device);
+  setup.device = device ? *device : choose_device(options.device);
   setup.compute = choose_compute(options.dtype, setup.device);
   setup.config = model::read_config(options.model);
   setup.source = io::open_checkpoint(options.model);

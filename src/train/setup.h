@@ -41,6 +41,8 @@ struct RunSetup {
   int64_t eval_batch_tokens() const;
 };
 
-RunSetup prepare(const TrainOptions& options, TrainObserver& observer);
+/// For the device that the options name, or for the one given.
+RunSetup prepare(const TrainOptions& options, TrainObserver& observer,
+                 const std::optional<DeviceChoice>& device = {});
 
 }  // namespace wgrad::train

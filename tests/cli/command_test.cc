@@ -31,13 +31,22 @@ std::vector<std::string> keys(const nlohmann::ordered_json& object) {
 }
 
 TEST(Help, IsThereForEveryCommand) {
-  const Arguments commands[] = {{},           {"train"},
-                                {"eval"},     {"data"},
-                                {"generate"}, {"chat"},
-                                {"merge"},    {"report"},
-                                {"verify"},   {"devices"},
-                                {"info"},     {"bench"},
-                                {"kernels"},  {"kernels", "export"}};
+  const Arguments commands[] = {{},
+                                {"train"},
+                                {"eval"},
+                                {"data"},
+                                {"generate"},
+                                {"chat"},
+                                {"merge"},
+                                {"report"},
+                                {"completion"},
+                                {"manual"},
+                                {"verify"},
+                                {"devices"},
+                                {"info"},
+                                {"bench"},
+                                {"kernels"},
+                                {"kernels", "export"}};
   for (Arguments command : commands) {
     command.push_back("--help");
     const Outcome outcome = run_program(command);
