@@ -19,6 +19,7 @@ Run add_data(CLI::App& app);
 Run add_generate(CLI::App& app);
 Run add_chat(CLI::App& app);
 Run add_merge(CLI::App& app);
+Run add_export(CLI::App& app);
 Run add_report(CLI::App& app);
 Run add_verify(CLI::App& app);
 Run add_bench(CLI::App& app);

@@ -59,7 +59,7 @@ int run(Options& options) {
 
 Run add_eval(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  add_inference_options(app, o->inference);
+  add_inference_options(app, o->inference, Adapters::kOne);
   app.add_option("--data", o->data,
                  ".jsonl or .json files (commas between), -, or a folder (its valid.jsonl)")
       ->required();

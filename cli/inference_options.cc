@@ -2,7 +2,6 @@
 
 #include <CLI/Option.hpp>
 #include <CLI/Validators.hpp>
-#include <nlohmann/json.hpp>
 
 #include "ranges.h"
 #include "train/options.h"
@@ -10,9 +9,14 @@
 
 namespace wgrad::cli {
 
-void add_inference_options(CLI::App& app, train::InferenceOptions& options) {
+void add_inference_options(CLI::App& app, train::InferenceOptions& options, Adapters adapters) {
   app.add_option("--model", options.model, "Hugging Face folder or .gguf file")->required();
-  app.add_option("--adapter", options.adapter, "PEFT adapter folder");
+  CLI::Option* adapter =
+      app.add_option("--adapter", options.adapters, "PEFT adapter folder")->allow_extra_args(false);
+  if (adapters == Adapters::kSeveral) {
+    adapter->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->description("PEFT adapter folder; several: each answers");
+  }
   add_device_option(app, options.device);
   app.add_option_function<std::string>(
          "--dtype",
@@ -26,32 +30,32 @@ void add_inference_options(CLI::App& app, train::InferenceOptions& options) {
       ->default_str("auto");
 }
 
-std::vector<uint32_t> encode_prompt(const train::LoadedModel& loaded, const std::string& prompt,
-                                    bool raw) {
-  if (raw) return loaded.text.tokenizer.encode(prompt, true).ids;
-  if (!loaded.text.chat_template) {
-    throw input_error("--prompt", "the model has no chat template",
-                      "a prompt is one user turn of the template",
-                      "add --raw to continue the text");
-  }
-  const nlohmann::ordered_json messages = {{{"role", "user"}, {"content", prompt}}};
-  return loaded.text.tokenizer.encode(loaded.text.chat_template->render(messages, true), false).ids;
-}
-
-void add_sampling_options(CLI::App& app, SamplingOptions& o) {
-  app.add_option("--max-tokens", o.max_tokens, "new tokens at most")
+void add_answer_options(CLI::App& app, AnswerOptions& o) {
+  model::GenerateOptions& g = o.generate;
+  app.add_option("--system", o.system, "system message");
+  app.add_option("--max-tokens", g.max_tokens, "new tokens at most")
       ->check(AtLeast(1))
       ->capture_default_str();
-  app.add_option("--temperature", o.temperature, "0: the likeliest token each time")
+  app.add_option("--temperature", g.temperature, "0: the likeliest token each time")
       ->check(AtLeast(0))
       ->capture_default_str();
-  app.add_option("--top-p", o.top_p, "draw from the likeliest tokens of this probability")
+  app.add_option("--top-p", g.top_p, "draw from the likeliest tokens of this probability")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  app.add_option("--top-k", o.top_k, "draw from the k likeliest; 0: all")
+  app.add_option("--top-k", g.top_k, "draw from the k likeliest; 0: all")
       ->check(AtLeast(0))
       ->capture_default_str();
-  app.add_option("--seed", o.seed, "of the draws")->check(AtLeast(0))->capture_default_str();
+  app.add_option("--min-p", g.min_p, "draw from tokens with this share of the likeliest's chance")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  app.add_option("--repetition-penalty", g.repetition_penalty,
+                 "above 1 weakens tokens that are there already")
+      ->check(AtLeast(0))
+      ->capture_default_str();
+  app.add_option("--seed", g.seed, "of the draws")->check(AtLeast(0))->capture_default_str();
+  app.add_option("--stop", o.stop, "end the text before this string; can be given several times")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
 }  // namespace wgrad::cli

@@ -1,25 +1,25 @@
 #pragma once
 
 #include <CLI/App.hpp>
+#include <string>
+#include <vector>
 
+#include "model/generate.h"
 #include "train/inference.h"
 
 namespace wgrad::cli {
 
+enum class Adapters { kOne, kSeveral };
+
 /// --model, --adapter, --device and --dtype of the commands that run a model.
-void add_inference_options(CLI::App& app, train::InferenceOptions& options);
+void add_inference_options(CLI::App& app, train::InferenceOptions& options, Adapters adapters);
 
-/// The ids of a prompt: plain text, or one user turn of the chat template.
-std::vector<uint32_t> encode_prompt(const train::LoadedModel& loaded, const std::string& prompt,
-                                    bool raw);
-
-/// Draws of `generate` and `chat`.
-struct SamplingOptions {
-  int64_t max_tokens = 128;
-  double temperature = 0.7, top_p = 0.95;
-  int64_t top_k = 0;
-  uint64_t seed = 0;
+/// What `generate` and `chat` share: how a text is drawn and where it ends.
+struct AnswerOptions {
+  model::GenerateOptions generate;
+  std::vector<std::string> stop;
+  std::string system;
 };
-void add_sampling_options(CLI::App& app, SamplingOptions& options);
+void add_answer_options(CLI::App& app, AnswerOptions& options);
 
 }  // namespace wgrad::cli

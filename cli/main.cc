@@ -36,6 +36,7 @@ std::vector<Command> add_commands(CLI::App& program) {
       {"generate", "Answer one prompt"},
       {"chat", "Talk with a model"},
       {"merge", "Merge an adapter into its base model"},
+      {"export", "Write a model or an adapter as a GGUF file"},
       {"report", "Make report.html of a run's folder"},
       {"verify", "Check every kernel against the CPU's double result on a device"},
       {"bench", "Time every kernel and a training step on a device"},
@@ -45,9 +46,10 @@ std::vector<Command> add_commands(CLI::App& program) {
       {"completion", "Print the completion script of a shell"},
       {"manual", "Print the manual page, for man"},
   };
-  Run (*const add[])(CLI::App&) = {
-      add_train,  add_eval,  add_data,    add_generate, add_chat,    add_merge,      add_report,
-      add_verify, add_bench, add_devices, add_info,     add_kernels, add_completion, add_manual};
+  Run (*const add[])(CLI::App&) = {add_train,   add_eval,       add_data,    add_generate,
+                                   add_chat,    add_merge,      add_export,  add_report,
+                                   add_verify,  add_bench,      add_devices, add_info,
+                                   add_kernels, add_completion, add_manual};
   std::vector<Command> commands;
   for (size_t i = 0; i < std::size(names); ++i) {
     CLI::App* app = program.add_subcommand(names[i].first, names[i].second);
@@ -119,7 +121,7 @@ bool computes(int argc, char** argv) {
   const std::vector<std::string_view> arguments(argv + 1, argv + argc);
   const auto has = [&](std::string_view word) { return std::ranges::count(arguments, word) > 0; };
   if (arguments.empty() || has("-h") || has("--help")) return false;
-  constexpr std::string_view kCommands[] = {"train", "eval", "generate", "chat", "merge"};
+  constexpr std::string_view kCommands[] = {"train", "eval", "generate", "chat", "merge", "export"};
   return std::ranges::count(kCommands, arguments[0]) > 0;
 }
 

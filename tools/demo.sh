@@ -26,7 +26,14 @@ out=$build/demo/run-$number
 mkdir -p "$build/demo"
 
 say() { printf '\n== %s\n' "$*"; }
-ask() { "$wgrad" generate --model "$model" --temperature 0 --max-tokens 32 "$@"; }
+# The answer alone; what generate says of its speed stays aside.
+ask() {
+  local messages=$build/demo/messages
+  "$wgrad" generate --model "$model" --temperature 0 --max-tokens 32 "$@" 2>"$messages" || {
+    cat "$messages" >&2
+    return 1
+  }
+}
 loss() {
   local result
   result=$("$wgrad" eval --model "$model" --data "$data" --json "$@") || return

@@ -14,6 +14,8 @@
 #include <system_error>
 #include <utility>
 
+#include "wgrad/error.h"
+
 namespace wgrad::io {
 namespace {
 

@@ -5,6 +5,8 @@
 
 #include <array>
 
+#include "io/gguf_format.h"
+
 namespace wgrad::io {
 namespace {
 
@@ -61,6 +63,11 @@ std::optional<FileType> ggml_type(std::uint32_t number) {
     }
   }
   return std::nullopt;
+}
+
+std::optional<std::uint32_t> ggml_number(FileType type) {
+  const int number = facts(type).ggml;
+  return number < 0 ? std::nullopt : std::optional(static_cast<std::uint32_t>(number));
 }
 
 std::string ggml_type_name(std::uint32_t number) {

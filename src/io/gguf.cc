@@ -98,6 +98,10 @@ const GgufValue* GgufFile::find(std::string_view key) const {
   return found == values_.end() ? nullptr : &found->second;
 }
 
+std::span<const std::byte> GgufFile::raw(std::string_view key) const {
+  return raw_.at(std::string(key));
+}
+
 std::optional<std::int64_t> GgufFile::integer(std::string_view key) const {
   return typed(*this, key, "a whole number below 2^63", as_integer);
 }

@@ -40,6 +40,8 @@ class GgufFile {
   /// Metadata keys in the file's order.
   const std::vector<std::string>& keys() const noexcept { return keys_; }
   const GgufValue* find(std::string_view key) const;
+  /// The bytes of a key's type and value, to write it again as it is; the key must be there.
+  std::span<const std::byte> raw(std::string_view key) const;
   /// Typed access: nothing where the key is absent, an input error naming the key where its value
   /// is of another type or does not fit.
   std::optional<std::int64_t> integer(std::string_view key) const;
@@ -61,6 +63,7 @@ class GgufFile {
   std::uint32_t version_ = 0;
   std::vector<std::string> keys_;
   std::unordered_map<std::string, GgufValue> values_;
+  std::unordered_map<std::string, std::span<const std::byte>> raw_;
   std::vector<TensorView> tensors_;
   std::unordered_map<std::string, std::size_t> tensor_index_;
 };

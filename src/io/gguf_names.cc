@@ -65,6 +65,13 @@ std::optional<std::string_view> lookup(std::span<const Pair> table, std::string_
   return std::nullopt;
 }
 
+std::optional<std::string_view> reverse_lookup(std::span<const Pair> table, std::string_view key) {
+  for (const auto& [from, to] : table) {
+    if (to == key) return from;
+  }
+  return std::nullopt;
+}
+
 // The scaling of the rotary frequencies is part of the configuration (gguf_config_json).
 bool belongs_to_config(std::string_view name) {
   return name == "rope_freqs.weight" || name == "rope_factors_long.weight" ||
@@ -270,6 +277,30 @@ std::optional<std::string> hf_tensor_name(std::string_view gguf_name,
   if (!block) block = lookup(kBlock, module);
   if (!number || !block) return std::nullopt;
   return fmt::format("model.layers.{}.{}.{}", layer, *block, kind);
+}
+
+std::optional<std::string> gguf_tensor_name(std::string_view hf_name) {
+  const std::size_t dot = hf_name.rfind('.');
+  if (dot == std::string_view::npos) return std::nullopt;
+  std::string_view stem = hf_name.substr(0, dot);
+  const std::string_view kind = hf_name.substr(dot + 1);
+  if (kind != "weight" && kind != "bias") return std::nullopt;
+  constexpr std::string_view kLayers = "model.layers.";
+  if (!stem.starts_with(kLayers)) {
+    const auto top = reverse_lookup(kTop, stem);
+    return top ? std::optional(fmt::format("{}.{}", *top, kind)) : std::nullopt;
+  }
+  stem.remove_prefix(kLayers.size());
+  const std::size_t end = stem.find('.');
+  if (end == std::string_view::npos) return std::nullopt;
+  const auto block = reverse_lookup(kBlock, stem.substr(end + 1));
+  if (!block) return std::nullopt;
+  return fmt::format("blk.{}.{}.{}", stem.substr(0, end), *block, kind);
+}
+
+std::int64_t half_split_row(std::int64_t row, std::int64_t head) {
+  const std::int64_t within = row % head;
+  return row - within + within % 2 * (head / 2) + within / 2;
 }
 
 std::unique_ptr<TensorSource> open_gguf_source(std::shared_ptr<const GgufFile> file) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -16,6 +17,13 @@ namespace wgrad::io {
 /// no counterpart in a Hugging Face checkpoint of the architecture.
 std::optional<std::string> hf_tensor_name(std::string_view gguf_name,
                                           std::string_view architecture = "llama");
+
+/// The reverse; "lm_head.weight" -> "output.weight".
+std::optional<std::string> gguf_tensor_name(std::string_view hf_name);
+
+/// Within a head of `head` rows, the row of Hugging Face's half-split rotary order that stands at
+/// `row` of a file that rotates neighbouring pairs (the architecture "llama" and its relatives).
+std::int64_t half_split_row(std::int64_t row, std::int64_t head);
 
 /// A Hugging Face style config.json made from the metadata and the tensors' shapes.
 /// An architecture that is not read here is an input error naming it.

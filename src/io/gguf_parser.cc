@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "io/gguf.h"
+#include "io/gguf_format.h"
 #include "wgrad/error.h"
 
 namespace wgrad::io {
@@ -23,29 +24,11 @@ namespace {
 
 constexpr std::uint32_t kMaxDimensions = 4;  // ggml's own limit
 constexpr int kMaxArrayDepth = 4;
-constexpr std::uint64_t kDefaultAlignment = 32;
 constexpr std::string_view kFetchAgain = "fetch or convert the file again";
-
-enum ValueType : std::uint32_t {
-  kUint8,
-  kInt8,
-  kUint16,
-  kInt16,
-  kUint32,
-  kInt32,
-  kFloat32,
-  kBoolean,
-  kString,
-  kArray,
-  kUint64,
-  kInt64,
-  kFloat64,
-  kValueTypes,
-};
 
 // The fewest bytes that a value of the type takes.
 std::uint64_t smallest_size(std::uint32_t type) {
-  constexpr std::uint64_t kSizes[kValueTypes] = {1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8};
+  constexpr std::uint64_t kSizes[kGgufValueTypes] = {1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8};
   return kSizes[type];
 }
 
@@ -125,16 +108,18 @@ class GgufParser {
   void parse_key() {
     const std::string key(read_string("a key"));
     const std::string what = fmt::format("the value of {}", key.substr(0, 80));
+    const std::uint64_t begin = at_;
     const auto type = read<std::uint32_t>(what);
     GgufValue value = parse_value(type, what, 0);
     if (!result_.values_.emplace(key, std::move(value)).second) {
       fail(fmt::format("the key {} appears twice", key), "each key once");
     }
+    result_.raw_.emplace(key, bytes_.subspan(begin, at_ - begin));
     result_.keys_.push_back(key);
   }
 
   void check_type(std::uint32_t type, const std::string& what) const {
-    if (type >= kValueTypes) {
+    if (type >= kGgufValueTypes) {
       fail(fmt::format("{} has the unknown type {}", what, type), "a type of GGUF 3");
     }
   }
@@ -142,20 +127,20 @@ class GgufParser {
   GgufValue parse_value(std::uint32_t type, const std::string& what, int depth) {
     check_type(type, what);
     switch (type) {
-      case kFloat32:
+      case kGgufFloat32:
         return {static_cast<double>(read<float>(what))};
-      case kFloat64:
+      case kGgufFloat64:
         return {read<double>(what)};
-      case kBoolean:
+      case kGgufBoolean:
         return {read<std::uint8_t>(what) != 0};
-      case kString:
+      case kGgufString:
         return {read_string(what)};
-      case kArray:
+      case kGgufArray:
         return {parse_array(what, depth + 1)};
-      case kInt8:
-      case kInt16:
-      case kInt32:
-      case kInt64:
+      case kGgufInt8:
+      case kGgufInt16:
+      case kGgufInt32:
+      case kGgufInt64:
         return {parse_signed(type, what)};
       default:
         return {parse_unsigned(type, what)};
@@ -163,16 +148,16 @@ class GgufParser {
   }
 
   std::int64_t parse_signed(std::uint32_t type, const std::string& what) {
-    if (type == kInt8) return read<std::int8_t>(what);
-    if (type == kInt16) return read<std::int16_t>(what);
-    if (type == kInt32) return read<std::int32_t>(what);
+    if (type == kGgufInt8) return read<std::int8_t>(what);
+    if (type == kGgufInt16) return read<std::int16_t>(what);
+    if (type == kGgufInt32) return read<std::int32_t>(what);
     return read<std::int64_t>(what);
   }
 
   std::uint64_t parse_unsigned(std::uint32_t type, const std::string& what) {
-    if (type == kUint8 || type == kBoolean) return read<std::uint8_t>(what);
-    if (type == kUint16) return read<std::uint16_t>(what);
-    if (type == kUint32) return read<std::uint32_t>(what);
+    if (type == kGgufUint8 || type == kGgufBoolean) return read<std::uint8_t>(what);
+    if (type == kGgufUint16) return read<std::uint16_t>(what);
+    if (type == kGgufUint32) return read<std::uint32_t>(what);
     return read<std::uint64_t>(what);
   }
 
@@ -193,18 +178,18 @@ class GgufParser {
     check_type(type, what);
     const std::uint64_t count = read_count(smallest_size(type), what);
     switch (type) {
-      case kFloat32:
+      case kGgufFloat32:
         return elements<double>(count, [&] { return static_cast<double>(read<float>(what)); });
-      case kFloat64:
+      case kGgufFloat64:
         return elements<double>(count, [&] { return read<double>(what); });
-      case kString:
+      case kGgufString:
         return elements<std::string_view>(count, [&] { return read_string(what); });
-      case kArray:
+      case kGgufArray:
         return elements<GgufValue>(count, [&] { return GgufValue{parse_array(what, depth + 1)}; });
-      case kInt8:
-      case kInt16:
-      case kInt32:
-      case kInt64:
+      case kGgufInt8:
+      case kGgufInt16:
+      case kGgufInt32:
+      case kGgufInt64:
         return elements<std::int64_t>(count, [&] { return parse_signed(type, what); });
       default:
         return elements<std::uint64_t>(count, [&] { return parse_unsigned(type, what); });
@@ -245,7 +230,7 @@ class GgufParser {
 
   std::uint64_t alignment() const {
     const auto given = result_.integer("general.alignment");
-    if (!given) return kDefaultAlignment;
+    if (!given) return kGgufAlignment;
     if (*given <= 0 || !std::has_single_bit(static_cast<std::uint64_t>(*given)) ||
         *given > (std::int64_t{1} << 30)) {
       fail(fmt::format("general.alignment is {}", *given), "a power of two");

@@ -3,8 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
+#include <chrono>
 #include <utility>
 
 #include "cpu/dropout.h"
@@ -14,19 +13,10 @@
 namespace wgrad::model {
 namespace {
 
-void check(const GenerateOptions& options) {
-  if (!(options.temperature >= 0) || !std::isfinite(options.temperature)) {
-    throw input_error("temperature", fmt::format("{}", options.temperature), "a number from 0 up");
-  }
-  if (!(options.top_p > 0 && options.top_p <= 1)) {
-    throw input_error("top-p", fmt::format("{}", options.top_p), "a number in (0, 1]");
-  }
-  if (options.top_k < 0) {
-    throw input_error("top-k", fmt::format("{}", options.top_k), "0 (all) or more");
-  }
-  if (options.max_tokens < 1) {
-    throw input_error("max-tokens", fmt::format("{}", options.max_tokens), "at least 1");
-  }
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
 /// The n-th uniform number in [0, 1) of a seed.
@@ -39,44 +29,6 @@ double uniform_at(uint64_t seed, uint64_t n) {
 }
 
 }  // namespace
-
-uint32_t sample_token(std::span<const float> logits, const GenerateOptions& options,
-                      double uniform) {
-  if (!std::all_of(logits.begin(), logits.end(), [](float x) { return std::isfinite(x); })) {
-    throw runtime_failure("generate", "a logit that is not finite", "finite logits",
-                          "check the model's weights, or use --dtype f32");
-  }
-  const auto best = std::max_element(logits.begin(), logits.end());
-  if (options.temperature == 0) return static_cast<uint32_t>(best - logits.begin());
-
-  // The likeliest first, equal ones by their id; only the part that can be drawn is sorted.
-  std::vector<uint32_t> order(logits.size());
-  std::iota(order.begin(), order.end(), 0u);
-  const auto likelier = [&](uint32_t a, uint32_t b) {
-    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
-  };
-  if (options.top_k > 0 && static_cast<size_t>(options.top_k) < order.size()) {
-    const auto end = order.begin() + options.top_k;
-    std::nth_element(order.begin(), end - 1, order.end(), likelier);
-    order.erase(end, order.end());
-  }
-  std::sort(order.begin(), order.end(), likelier);
-  std::vector<double> mass(order.size());
-  double total = 0;
-  for (size_t i = 0; i < order.size(); ++i) {
-    mass[i] = std::exp((static_cast<double>(logits[order[i]]) - *best) / options.temperature);
-    total += mass[i];
-  }
-  double kept = 0;
-  size_t count = 0;
-  while (count < order.size() && kept < options.top_p * total) kept += mass[count++];
-  double left = uniform * kept;
-  for (size_t i = 0; i < count; ++i) {
-    left -= mass[i];
-    if (left < 0) return order[i];
-  }
-  return order[count - 1];
-}
 
 Generator::Generator(Context& ctx, const Model& model, const Adapter* adapter)
     : ctx_(ctx),
@@ -122,7 +74,10 @@ std::vector<float> Generator::read_logits(std::span<const uint32_t> tokens) {
 
 std::vector<uint32_t> Generator::generate(std::span<const uint32_t> prompt,
                                           const GenerateOptions& options) {
-  check(options);
+  check_sampling(options);
+  if (options.max_tokens < 1) {
+    throw input_error("max-tokens", fmt::format("{}", options.max_tokens), "at least 1");
+  }
   const int64_t most = model_.config.max_positions;
   if (prompt.empty()) throw input_error("prompt", "no tokens", "at least one");
   if (static_cast<int64_t>(prompt.size()) >= most) {
@@ -137,20 +92,38 @@ std::vector<uint32_t> Generator::generate(std::span<const uint32_t> prompt,
   cached_.erase(common.second, cached_.end());
   for (KeyValueCache& cache : caches_) cache.length = static_cast<int64_t>(cached_.size());
 
+  stats_ = {};
+  stats_.prompt_tokens = static_cast<int64_t>(prompt.size() - cached_.size());
+  const auto begin = Clock::now();
   std::vector<float> logits = read_logits(prompt.subspan(cached_.size()));
+  stats_.prompt_seconds = seconds_since(begin);
+  const auto first = Clock::now();
+  std::vector<uint32_t> seen(prompt.begin(), prompt.end());
   std::vector<uint32_t> out;
   while (true) {
-    const double uniform = uniform_at(options.seed, out.size());
-    const uint32_t token = sample_token(logits, options, uniform);
+    penalise_repetition(logits, seen, options.repetition_penalty);
+    const uint32_t token = sample_token(logits, options, uniform_at(options.seed, out.size()));
     out.push_back(token);
+    seen.push_back(token);
     const bool wanted = !options.on_token || options.on_token(token);
-    const bool stop = std::find(options.stop_ids.begin(), options.stop_ids.end(), token) !=
-                      options.stop_ids.end();
-    const bool full = static_cast<int64_t>(out.size()) == options.max_tokens ||
-                      static_cast<int64_t>(cached_.size()) == most;
-    if (!wanted || stop || full) return out;
+    const std::optional<Ending> ending = ending_after(token, wanted, out.size(), options);
+    if (ending) {
+      stats_.ending = *ending;
+      stats_.new_tokens = static_cast<int64_t>(out.size());
+      stats_.seconds = seconds_since(first);
+      return out;
+    }
     logits = read_logits(std::span(&token, 1));
   }
+}
+
+std::optional<Ending> Generator::ending_after(uint32_t token, bool wanted, size_t tokens,
+                                              const GenerateOptions& options) const {
+  if (!wanted) return Ending::kCallback;
+  if (std::ranges::count(options.stop_ids, token) > 0) return Ending::kStopToken;
+  if (static_cast<int64_t>(tokens) == options.max_tokens) return Ending::kMaxTokens;
+  const bool full = static_cast<int64_t>(cached_.size()) == model_.config.max_positions;
+  return full ? std::optional(Ending::kContextFull) : std::nullopt;
 }
 
 }  // namespace wgrad::model

@@ -2,22 +2,32 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "model/decoder.h"
+#include "model/sampling.h"
 
 namespace wgrad::model {
 
-struct GenerateOptions {
+struct GenerateOptions : Sampling {
   int64_t max_tokens = 128;
-  double temperature = 0.7;  ///< 0: the most likely token each time
-  double top_p = 0.95;       ///< the smallest set of likely tokens with this much probability
-  int64_t top_k = 0;         ///< the k likeliest only; 0: all
   uint64_t seed = 0;
   std::vector<uint32_t> stop_ids;
   /// Called with each new token (stop tokens included); false ends the generation.
   std::function<bool(uint32_t)> on_token;
+};
+
+/// Why a text ended.
+enum class Ending : uint8_t { kStopToken, kMaxTokens, kContextFull, kCallback };
+
+struct GenerateStats {
+  Ending ending = Ending::kMaxTokens;
+  int64_t prompt_tokens = 0;  ///< read now; the others were in the cache
+  double prompt_seconds = 0;  ///< until the first new token
+  int64_t new_tokens = 0;
+  double seconds = 0;  ///< of all new tokens but the first
 };
 
 /// Writes on from a prompt, with a key-value cache that is kept between calls: a prompt that begins
@@ -29,10 +39,14 @@ class Generator {
   /// The new tokens, a stop token last if one was drawn. An empty prompt, one that is too long for
   /// the model and settings out of range are input errors.
   std::vector<uint32_t> generate(std::span<const uint32_t> prompt, const GenerateOptions& options);
+  /// Of the last generate().
+  const GenerateStats& stats() const { return stats_; }
 
  private:
   std::vector<float> read_logits(std::span<const uint32_t> tokens);
   void reserve(int64_t positions);
+  std::optional<Ending> ending_after(uint32_t token, bool wanted, size_t tokens,
+                                     const GenerateOptions& options) const;
 
   Context& ctx_;
   const Model& model_;
@@ -40,10 +54,7 @@ class Generator {
   std::vector<KeyValueCache> caches_;
   std::vector<uint32_t> cached_;  ///< the tokens that the caches hold
   int64_t read_length_ = 0;       ///< of the row when they were last read
+  GenerateStats stats_;
 };
-
-/// Draws one token from logits; `uniform` in [0, 1).
-uint32_t sample_token(std::span<const float> logits, const GenerateOptions& options,
-                      double uniform);
 
 }  // namespace wgrad::model

@@ -70,6 +70,11 @@ class ReplaceWeights : public CheckpointEdits {
 
 }  // namespace
 
+std::unique_ptr<CheckpointEdits> adapter_edits(Context& ctx, const ModelConfig& config,
+                                               const Adapter& adapter) {
+  return std::make_unique<AddAdapter>(ctx, config, adapter);
+}
+
 void merge_adapter(const std::filesystem::path& base, const std::filesystem::path& adapter_folder,
                    const std::filesystem::path& out) {
   const ModelConfig config = read_config(base);

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <string>
 
 #include "model/adapter.h"
+#include "model/checkpoint_writer.h"
 #include "model/model.h"
 #include "ops/context.h"
 
@@ -15,6 +17,10 @@ namespace wgrad::model {
 /// The folder must not exist; it appears when it is complete.
 void merge_adapter(const std::filesystem::path& base, const std::filesystem::path& adapter,
                    const std::filesystem::path& out);
+
+/// The edits that add an adapter to its base: W + scale B A, a few rows at a time. Borrows all.
+std::unique_ptr<CheckpointEdits> adapter_edits(Context& ctx, const ModelConfig& config,
+                                               const Adapter& adapter);
 
 /// Writes a model that was trained whole as a Hugging Face folder into the existing folder `out`,
 /// each tensor in the stored type of `base`, with the base's config, tokenizer and template.

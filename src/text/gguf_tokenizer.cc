@@ -9,6 +9,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "text/pre_tokenizers.h"
 #include "wgrad/error.h"
 
 namespace wgrad::text {
@@ -17,65 +18,6 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kLongestPiece = 1024;
-
-enum TokenType : int32_t {
-  kNormal = 1,
-  kUnknown = 2,
-  kControl = 3,
-  kUserDefined = 4,
-};
-
-constexpr std::string_view kGpt2 =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kLlama3 =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
-    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kQwen2 =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
-    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kTekken =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
-    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
-    R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kGpt4o =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
-    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
-    R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
-/// How llama.cpp's name for a pre-tokenizer splits a text before the merges.
-struct PreTokenizer {
-  std::string_view name;
-  std::string_view pattern;
-  bool single_digits;  // every numeric character apart, before the pattern
-  bool ignore_merges;  // a word that is a token is that token
-  bool add_bos;        // unless the file says otherwise
-  bool nfc;            // the text is composed first, as this family's own tokenizer does
-};
-
-constexpr PreTokenizer kPreTokenizers[] = {
-    {"gpt-2", kGpt2, false, false, false, false},
-    {"olmo", kGpt2, false, false, false, false},
-    {"phi-2", kGpt2, false, false, false, false},
-    {"mpt", kGpt2, false, false, false, false},
-    {"smollm", kGpt2, true, false, false, false},
-    {"starcoder", kGpt2, true, false, false, false},
-    {"refact", kGpt2, true, false, false, false},
-    {"command-r", kGpt2, true, false, false, false},
-    {"llama-bpe", kLlama3, false, true, true, false},
-    {"llama3", kLlama3, false, true, true, false},
-    {"llama-v3", kLlama3, false, true, true, false},
-    {"falcon3", kLlama3, false, true, true, false},
-    {"dbrx", kLlama3, false, false, false, false},
-    {"smaug-bpe", kLlama3, false, false, false, false},
-    {"qwen2", kQwen2, false, false, false, true},
-    {"deepseek-r1-qwen", kQwen2, false, false, false, false},
-    {"stablelm2", kQwen2, false, false, false, false},
-    {"tekken", kTekken, false, true, true, false},
-    {"gpt-4o", kGpt4o, false, false, false, false},
-    {"llama4", kGpt4o, false, false, false, false},
-};
 
 json split(std::string_view pattern) {
   return {{"type", "Split"},
@@ -96,10 +38,11 @@ json byte_level() {
 }
 
 const PreTokenizer& find_pre_tokenizer(const std::string& name, std::string_view where) {
-  const auto found = std::ranges::find(kPreTokenizers, name, &PreTokenizer::name);
-  if (found != std::end(kPreTokenizers)) return *found;
+  const auto known = pre_tokenizers();
+  const auto found = std::ranges::find(known, name, &PreTokenizer::name);
+  if (found != known.end()) return *found;
   std::vector<std::string_view> names;
-  for (const PreTokenizer& known : kPreTokenizers) names.push_back(known.name);
+  for (const PreTokenizer& one : known) names.push_back(one.name);
   throw input_error(where, fmt::format("tokenizer.ggml.pre is \"{}\"", name),
                     fmt::format("expected one of {}", fmt::join(names, ", ")),
                     "use the model's Hugging Face folder with its tokenizer.json");

@@ -8,6 +8,16 @@
 
 namespace wgrad::text {
 
+/// tokenizer.ggml.token_type.
+enum GgufTokenType : int32_t {
+  kNormal = 1,
+  kUnknown = 2,
+  kControl = 3,
+  kUserDefined = 4,
+  kUnused = 5,
+  kByte = 6,
+};
+
 /// What a GGUF file says of its tokenizer: the values of its tokenizer.* keys.
 struct GgufTokenizerParts {
   std::string model;                         // tokenizer.ggml.model

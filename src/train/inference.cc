@@ -9,12 +9,14 @@ LoadedModel load_for_inference(const InferenceOptions& options) {
   text::TextAssets text = data::load_model_text(options.model);
   const DeviceChoice device = choose_device(options.device);
   std::unique_ptr<Context> ctx = open_context(device, choose_compute(options.dtype, device));
-  std::optional<model::Adapter> adapter;
-  if (!options.adapter.empty()) adapter = model::Adapter::load(*ctx, config, options.adapter);
+  std::vector<model::Adapter> adapters;
+  for (const std::string& folder : options.adapters) {
+    adapters.push_back(model::Adapter::load(*ctx, config, folder));
+  }
   model::LoadOptions load;
   load.precision = ops::WeightPrecision::kCompute;
   model::Model model = model::load_model(*ctx, options.model, load);
-  return {std::move(ctx), std::move(text), std::move(model), std::move(adapter)};
+  return {std::move(ctx), std::move(text), std::move(model), std::move(adapters)};
 }
 
 }  // namespace wgrad::train

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
+#include <vector>
 
 #include "model/adapter.h"
 #include "model/decoder.h"
@@ -13,19 +13,23 @@
 
 namespace wgrad::train {
 
-/// A frozen model with its text and perhaps an adapter, ready on a device. Owns all of it; what the
+/// A frozen model with its text and perhaps adapters, ready on a device. Owns all of it; what the
 /// members hold on the device goes before the context.
 struct LoadedModel {
   std::unique_ptr<Context> ctx;
   text::TextAssets text;
   model::Model model;
-  std::optional<model::Adapter> adapter;
+  std::vector<model::Adapter> adapters;
 
-  const model::Adapter* adapter_or_null() const { return adapter ? &*adapter : nullptr; }
+  /// The first one.
+  const model::Adapter* adapter_or_null() const {
+    return adapters.empty() ? nullptr : &adapters.front();
+  }
 };
 
 struct InferenceOptions {
-  std::string model, adapter;  ///< adapter: empty for none
+  std::string model;
+  std::vector<std::string> adapters;  ///< folders
   std::string device = "auto";
   Precision dtype = Precision::kAuto;
 };

@@ -2,6 +2,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <sstream>
+
 #include "testing.h"
 
 namespace wgrad::cli {
@@ -50,6 +52,44 @@ TEST_F(ChatTest, BeginsAgainAndQuitsOnCommand) {
   const Outcome chat = run_program(command("chat"), {}, "w5\n\n/new\nw6\n/quit\nw7\n");
   EXPECT_EQ(chat.code, 0) << chat.err;
   EXPECT_EQ(chat.out, generated({"--prompt", "w5"}) + generated({"--prompt", "w6"}));
+}
+
+TEST_F(ChatTest, CommandsForgetAndSetTheSystemMessage) {
+  const Outcome chat = run_program(
+      command("chat"), {}, "w5\n/reset\nw6\n/system w7\nw5\n/system\n/help\n/nonsense x\n//w8\n");
+  EXPECT_EQ(chat.code, 0) << chat.err;
+  EXPECT_EQ(chat.out, generated({"--prompt", "w5"}) + generated({"--prompt", "w6"}) +
+                          generated({"--prompt", "w5", "--system", "w7"}) +
+                          generated({"--prompt", "/w8"}));
+  EXPECT_THAT(chat.err, HasSubstr("/system TEXT"));
+  EXPECT_THAT(chat.err, HasSubstr("/nonsense is no command"));
+  EXPECT_THAT(chat.err, HasSubstr("tokens/s"));
+}
+
+TEST_F(ChatTest, EachAdapterHasItsOwnConversation) {
+  const std::string adapter = WGRAD_TEST_DATA "/models/llama3/adapter";
+  const std::string other = place_.path("other");
+  fs::copy(adapter, other);
+  const std::string input = "w5\nw6\n";
+  const Outcome one = run_program(command("chat", {"--adapter", adapter}), {}, input);
+  const Outcome both =
+      run_program(command("chat", {"--adapter", adapter, "--adapter", other}), {}, input);
+  EXPECT_EQ(both.code, 0) << both.err;
+  std::string expected;
+  std::istringstream answers(one.out);
+  for (std::string line; std::getline(answers, line);) {
+    expected += "== " + adapter + "\n" + line + "\n== " + other + "\n" + line + "\n";
+  }
+  EXPECT_EQ(both.out, expected);
+}
+
+TEST_F(ChatTest, GoesOnAfterAMessageThatDoesNotFitTheContext) {
+  std::string longest;
+  for (int i = 0; i < 140; ++i) longest += "w5 ";
+  const Outcome chat = run_program(command("chat"), {}, longest + "\nw5\n");
+  EXPECT_EQ(chat.code, 0) << chat.err;
+  EXPECT_THAT(chat.err, HasSubstr("and the model's context holds 128"));
+  EXPECT_EQ(chat.out, generated({"--prompt", "w5"}));
 }
 
 TEST_F(ChatTest, RefusesALineWithoutEnd) {
