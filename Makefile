@@ -2,6 +2,7 @@
 # make test    everything that CI runs but the formatter
 # make build   the program at build/wgrad
 # make format  format the sources in place (format-check: only look)
+# make command-docs  renew docs/commands from what the program prints
 
 BUILD ?= build
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -10,7 +11,7 @@ CMAKE_FLAGS ?=
 SOURCES = $(shell git ls-files --cached --others --exclude-standard 'include/*.h' 'src/*.h' \
             'src/*.cc' 'cli/*.h' 'cli/*.cc' 'tests/*.h' 'tests/*.cc' 'bench/*.cc' 'examples/*.cc')
 
-.PHONY: build demo test format format-check clean
+.PHONY: build demo test format format-check command-docs clean
 
 build:
 	tools/install-dependencies.sh build
@@ -36,6 +37,9 @@ format:
 format-check:
 	tools/install-dependencies.sh format
 	clang-format --dry-run --Werror $(SOURCES)
+
+command-docs: build
+	tools/make-command-docs.sh $(BUILD)/wgrad
 
 clean:
 	cmake -E rm -rf $(BUILD)
