@@ -8,6 +8,7 @@
 
 #include "cpu/dropout.h"
 #include "ops/elementwise.h"
+#include "ops/largest.h"
 #include "wgrad/error.h"
 
 namespace wgrad::model {
@@ -53,7 +54,7 @@ void Generator::reserve(int64_t positions) {
   }
 }
 
-std::vector<float> Generator::read_logits(std::span<const uint32_t> tokens) {
+Tensor Generator::logits_after(std::span<const uint32_t> tokens) {
   std::vector<uint32_t> whole;
   const auto length = static_cast<int64_t>(cached_.size() + tokens.size());
   if (!cached_.empty() && !model_.config.same_rotation(read_length_, length)) {
@@ -69,7 +70,19 @@ std::vector<float> Generator::read_logits(std::span<const uint32_t> tokens) {
   const Batch batch = continue_row(ctx_, tokens, begin, model_.config.vocab_size);
   const Tensor logits = decoder_.next_logits(batch, caches_);
   cached_.insert(cached_.end(), tokens.begin(), tokens.end());
-  return ctx_.read<float>(logits);
+  return logits;
+}
+
+uint32_t Generator::choose(const Tensor& logits, std::span<const uint32_t> seen, double uniform,
+                           const Sampling& sampling) const {
+  if (sampling.temperature == 0 && sampling.repetition_penalty == 1.0) {
+    const cpu::Largest likeliest = ops::largest(ctx_, logits);
+    if (!likeliest.finite) throw logits_not_finite();
+    return static_cast<uint32_t>(likeliest.index);
+  }
+  std::vector<float> values = ctx_.read<float>(logits);
+  penalise_repetition(values, seen, sampling.repetition_penalty);
+  return sample_token(values, sampling, uniform);
 }
 
 std::vector<uint32_t> Generator::generate(std::span<const uint32_t> prompt,
@@ -95,14 +108,16 @@ std::vector<uint32_t> Generator::generate(std::span<const uint32_t> prompt,
   stats_ = {};
   stats_.prompt_tokens = static_cast<int64_t>(prompt.size() - cached_.size());
   const auto begin = Clock::now();
-  std::vector<float> logits = read_logits(prompt.subspan(cached_.size()));
-  stats_.prompt_seconds = seconds_since(begin);
-  const auto first = Clock::now();
+  Tensor logits = logits_after(prompt.subspan(cached_.size()));
+  Clock::time_point first;
   std::vector<uint32_t> seen(prompt.begin(), prompt.end());
   std::vector<uint32_t> out;
   while (true) {
-    penalise_repetition(logits, seen, options.repetition_penalty);
-    const uint32_t token = sample_token(logits, options, uniform_at(options.seed, out.size()));
+    const uint32_t token = choose(logits, seen, uniform_at(options.seed, out.size()), options);
+    if (out.empty()) {
+      first = Clock::now();
+      stats_.prompt_seconds = seconds_since(begin);
+    }
     out.push_back(token);
     seen.push_back(token);
     const bool wanted = !options.on_token || options.on_token(token);
@@ -113,7 +128,7 @@ std::vector<uint32_t> Generator::generate(std::span<const uint32_t> prompt,
       stats_.seconds = seconds_since(first);
       return out;
     }
-    logits = read_logits(std::span(&token, 1));
+    logits = logits_after(std::span(&token, 1));
   }
 }
 

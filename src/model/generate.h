@@ -43,7 +43,10 @@ class Generator {
   const GenerateStats& stats() const { return stats_; }
 
  private:
-  std::vector<float> read_logits(std::span<const uint32_t> tokens);
+  /// Of the token that follows `tokens`, which follow those in the caches.
+  Tensor logits_after(std::span<const uint32_t> tokens);
+  uint32_t choose(const Tensor& logits, std::span<const uint32_t> seen, double uniform,
+                  const Sampling& sampling) const;
   void reserve(int64_t positions);
   std::optional<Ending> ending_after(uint32_t token, bool wanted, size_t tokens,
                                      const GenerateOptions& options) const;

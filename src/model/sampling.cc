@@ -88,13 +88,17 @@ class Candidates {
 /// The first of the largest.
 size_t likeliest(std::span<const float> logits) {
   if (!std::all_of(logits.begin(), logits.end(), [](float x) { return std::isfinite(x); })) {
-    throw runtime_failure("generate", "a logit that is not finite", "finite logits",
-                          "check the model's weights, or use --dtype f32");
+    throw logits_not_finite();
   }
   return static_cast<size_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
 }  // namespace
+
+Error logits_not_finite() {
+  return runtime_failure("generate", "a logit that is not finite", "finite logits",
+                         "check the model's weights, or use --dtype f32");
+}
 
 void check_sampling(const Sampling& sampling) {
   if (!(sampling.temperature >= 0) || !std::isfinite(sampling.temperature)) {

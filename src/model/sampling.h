@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "wgrad/error.h"
+
 namespace wgrad::model {
 
 /// How the next token is drawn; each as transformers has it, in this order.
@@ -18,6 +20,9 @@ struct Sampling {
 
 /// Settings out of range are input errors.
 void check_sampling(const Sampling& sampling);
+
+/// What is thrown where a logit is not finite.
+Error logits_not_finite();
 
 /// Divides positive logits of the tokens in `seen` by the penalty, multiplies negative ones.
 void penalise_repetition(std::span<float> logits, std::span<const uint32_t> seen, double penalty);

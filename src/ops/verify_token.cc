@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "cpu/activation.h"
 #include "cpu/rms_norm.h"
 #include "cpu/rope.h"
+#include "ops/largest.h"
 #include "ops/linear_token.h"
 #include "ops/matmul_f16.h"
 #include "ops/rope_append.h"
@@ -264,9 +266,32 @@ VerifyResult run_append(Context& ctx, const AppendCase& c) {
   return check.result();
 }
 
+/// Values with two equal largest ones at `at`, and one that is not finite where `strange`.
+VerifyResult run_largest(Context& ctx, int64_t n, int64_t at, bool strange) {
+  VerifyCheck check("largest", fmt::format("{} values{}", n, strange ? ", one of them inf" : ""),
+                    ctx.modelled() == DeviceKind::kCpu ? "cpu" : "core");
+  std::vector<float> values = verify_decades(static_cast<size_t>(n), 81);
+  for (float& v : values) v = -std::abs(v);
+  values[static_cast<size_t>(at)] = values.back() = -1e-7f;
+  if (strange) values.front() = std::numeric_limits<float>::infinity();
+  const cpu::Largest seen = largest(ctx, upload(ctx, {n}, values));
+  check.require(seen.index == at, fmt::format("the largest stands first at {}", at));
+  check.require(seen.finite == !strange, "what is not finite is noticed");
+  const std::vector<float> none(static_cast<size_t>(n), std::numeric_limits<float>::quiet_NaN());
+  check.require(largest(ctx, upload(ctx, {n}, none)).index == -1, "no finite value, no index");
+  return check.result();
+}
+
 }  // namespace
 
 void add_token_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases) {
+  for (const auto& [n, at] :
+       {std::pair<int64_t, int64_t>{2, 1}, {257, 255}, {20000, 777}, {128257, 128255}}) {
+    for (const bool strange : {false, true}) {
+      cases.push_back({"largest", fmt::format("{} values{}", n, strange ? ", one of them inf" : ""),
+                       [=, n = n, at = at](Context& x) { return run_largest(x, n, at, strange); }});
+    }
+  }
   if (ctx.modelled() != DeviceKind::kGpu) return;
   std::vector<TokenCase> shapes = {
       {.in = 64, .out = {36}},
