@@ -22,8 +22,12 @@ Run add_merge(CLI::App& app) {
   app.add_option("--adapter", o->adapter, "PEFT adapter folder")->required();
   app.add_option("--out", o->out, "folder to write; must not exist")->required();
   return [o] {
-    model::merge_adapter(o->model, o->adapter, o->out);
+    const int64_t quantised = model::merge_adapter(o->model, o->adapter, o->out);
     fmt::print(stderr, "merged {} into {}: {}\n", o->adapter, o->model, o->out);
+    if (quantised > 0) {
+      fmt::print(stderr, "{} tensors of the base are quantised; they were written in f32\n",
+                 quantised);
+    }
     return kDone;
   };
 }

@@ -34,6 +34,12 @@ struct TrainOptions {
   double dropout = 0;
   std::vector<std::string> targets = {"all-linear"};
   bool rslora = false;
+  bool dora = false;
+  std::string target_regex;          ///< in place of targets: for whole module names
+  std::vector<std::string> exclude;  ///< modules to leave alone
+  std::vector<std::string> layers;   ///< numbers of the only blocks that are adapted
+  std::vector<std::string> rank_pattern, alpha_pattern;  ///< NAME=VALUE
+  std::vector<std::string> modules_to_save;              ///< modules trained whole
   std::string init_adapter;
 
   int64_t batch_size = 4;      ///< rows a micro-batch

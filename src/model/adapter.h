@@ -1,49 +1,60 @@
 #pragma once
 
 #include <array>
+#include <deque>
 #include <filesystem>
-#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "io/checkpoint_source.h"
 #include "model/config.h"
+#include "model/lora_config.h"
+#include "model/model.h"
 #include "model/parameters.h"
 #include "ops/context.h"
 
 namespace wgrad::model {
 
-/// Low-rank adaptation (Hu et al. 2021) as PEFT defines it.
-struct LoraConfig {
-  int64_t rank = 16;
-  double alpha = 32.0;
-  double dropout = 0.0;
-  bool rslora = false;  ///< scale alpha / sqrt(rank) rather than alpha / rank
-  /// "all-linear", or module names: a module is adapted where its name is one of them or ends in
-  /// "." and one of them.
-  std::vector<std::string> targets = {"all-linear"};
-
-  float scale() const;
-};
-
-/// The two matrices beside one linear layer: A [rank, in], B [out, rank].
+/// What stands beside one layer: A [rank, in], B [out, rank] and with DoRA the length of each row,
+/// [out]. An embedding's A is a table [vocabulary, rank].
 struct LoraPair {
   const Parameter* a = nullptr;
   const Parameter* b = nullptr;
+  const Parameter* magnitude = nullptr;  ///< null without DoRA
+  float scale = 0.0f;
+  size_t index = 0;  ///< its number among the adapter's products
   explicit operator bool() const { return a != nullptr; }
 };
 
-/// A LoRA adapter: its settings and matrices, all of them in flat buffers. Owns them. Move-only.
+/// What stands beside one matrix product. A product that is stored with others has their A and its
+/// rows of the rest.
+struct AdaptedProduct {
+  AdaptedModule::Kind kind = AdaptedModule::Kind::kLinear;
+  int64_t layer = 0;                    ///< kLinear
+  Projection product = Projection::kQ;  ///< kLinear
+  LoraPair pair;
+};
+
+/// The weight of a linear or output product.
+const ops::Weight& weight_of(const Model& model, const AdaptedProduct& product);
+
+/// A LoRA adapter: its settings, its matrices and the modules trained whole beside them, all of
+/// them in flat buffers. Owns them. Move-only.
 class Adapter {
  public:
   /// A is uniform in +-1/sqrt(in) (a function of the seed, the module and the element alone), B is
-  /// zero. A rank of 0 or larger than a layer and a target that matches no layer are input errors.
+  /// zero; of an embedding A is zero and B normal. Settings out of range, a rank larger than a
+  /// layer and a name that names nothing are input errors. Neither DoRA nor modules to save, which
+  /// begin with the model's values.
   static Adapter create(Context& ctx, const ModelConfig& config, const LoraConfig& lora,
                         uint64_t seed);
+  /// The same of any settings: lengths and saved modules begin as the model's own.
+  static Adapter create(Context& ctx, const Model& model, const LoraConfig& lora, uint64_t seed);
   /// Reads a PEFT folder. Missing, unexpected and misshapen tensors and settings that are not
-  /// built here are input errors. The rank is the file's, whatever the size of the layers.
-  static Adapter load(Context& ctx, const ModelConfig& config, const std::filesystem::path& folder);
+  /// built here are input errors. The rank is the file's, whatever the size of the layers. Weights
+  /// of the model that PEFT stored beside the adapter must be those of `base`, where it is given.
+  static Adapter load(Context& ctx, const ModelConfig& config, const std::filesystem::path& folder,
+                      const io::TensorSource* base = nullptr);
 
   Adapter(Adapter&&) = default;
   Adapter& operator=(Adapter&&) = default;
@@ -53,38 +64,45 @@ class Adapter {
             const std::string& base_model_name) const;
 
   const LoraConfig& lora() const { return lora_; }
-  float scale() const { return lora_.scale(); }
   const Parameters& parameters() const { return parameters_; }
-  /// Empty where the projection is not adapted. A product that is stored with others has their A
-  /// and its rows of their B.
-  LoraPair pair(int64_t layer, Projection projection) const;
-  bool adapts(Projection projection) const;
+  const std::vector<AdaptedModule>& modules() const { return modules_; }
+  /// Of modules()[i], whole.
+  const LoraPair& module_pair(size_t i) const { return of_modules_[i]; }
+  /// By their pairs' index.
+  const std::vector<AdaptedProduct>& products() const { return products_; }
+  /// Empty where the product is not adapted.
+  LoraPair pair(int64_t layer, Projection product) const;
+  LoraPair embedding() const { return embedding_; }
+  LoraPair output() const { return output_; }
+  /// Whether modules are trained whole. Then the model computes with its replaced() weights.
+  bool saves_modules() const { return !lora_.modules_to_save.empty(); }
 
  private:
-  /// All matrices zero.
-  Adapter(Context& ctx, const ModelConfig& config, LoraConfig lora);
-  static std::vector<Parameters::Spec> matrices(const ModelConfig& config, const LoraConfig& lora);
-
-  struct Part {
-    Parameter a, b;
+  /// Which modules and tensors an adapter has.
+  struct Layout {
+    Layout(const ModelConfig& config, const LoraConfig& lora, Unmatched unmatched);
+    std::vector<AdaptedModule> modules;
+    std::vector<Parameters::Spec> tensors;  ///< each module's, then those that are saved
+    int64_t layers = 0;
   };
-  /// Makes the pairs of the products in a stored layer.
-  void split(const Context& ctx, const ModelConfig& config, Projection stored);
+  /// All tensors zero.
+  Adapter(Context& ctx, LoraConfig lora, Layout layout);
+  void add_products(const Context& ctx, const AdaptedModule& module, const LoraPair& whole);
+  void add_product(const AdaptedModule& module, Projection product, LoraPair pair);
+  /// Rows [begin, end) of a parameter as one of its own; null for null.
+  const Parameter* rows(const Context& ctx, const Parameter* of, int64_t begin, int64_t end);
+  /// Draws the matrices.
+  void start(Context& ctx, uint64_t seed) const;
 
   LoraConfig lora_;
-  int64_t layers_ = 0;
-  std::vector<Projection> adapted_;  ///< layers of a block, as stored
+  std::vector<AdaptedModule> modules_;
   Parameters parameters_;
-  /// Of each layer: its pair is number block * adapted_.size() + slot; -1 where it is not adapted.
-  std::array<int, kProjectionCount> slot_{};
-  std::array<std::vector<Part>, kProjectionCount> parts_;  ///< of each block
+  std::deque<Parameter> parts_;
+  std::vector<LoraPair> of_modules_;
+  std::vector<AdaptedProduct> products_;
+  /// Of each product in each block.
+  std::array<std::vector<LoraPair>, kProducts.size()> of_blocks_;
+  LoraPair embedding_, output_;
 };
-
-/// Those of `layers` that the targets name; an input error for a target that matches none.
-std::vector<Projection> match_targets(const std::vector<std::string>& targets,
-                                      std::span<const Projection> layers);
-
-/// Reads adapter_config.json of a PEFT folder.
-LoraConfig read_lora_config(const std::filesystem::path& folder);
 
 }  // namespace wgrad::model

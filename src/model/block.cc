@@ -1,5 +1,7 @@
 #include "model/block.h"
 
+#include <algorithm>
+
 #include "ops/elementwise.h"
 #include "ops/norm.h"
 #include "ops/rope.h"
@@ -41,30 +43,36 @@ ops::AttentionShape Block::attention_shape(const Batch& batch) const {
 }
 
 AdaptedLinear Block::linear(const BlockPass& pass, Projection projection) const {
-  AdaptedLinear out{.linear = layer_[projection], .lora = {}, .halves = nullptr, .key = {}};
-  if (adapter_ == nullptr) return out;
-  out.lora = adapter_->pair(index_, projection);
-  if (out.lora && !pass.halves.empty()) {
-    out.halves = &pass.halves[static_cast<size_t>(index_) * kProducts.size() +
-                              static_cast<size_t>(projection)];
-  }
-  out.scale = adapter_->scale();
-  if (pass.training) out.dropout = static_cast<float>(adapter_->lora().dropout);
-  // A stream of its own for each step (32 bits), micro-batch (16), layer (13) and projection (3).
-  // Products of one stored layer share their input and so its mask.
-  const Projection layer = parts_of(model_.config.stored_in(projection))[0];
-  const uint64_t place = static_cast<uint64_t>(index_) * 8 + static_cast<uint64_t>(layer);
-  const uint64_t stream = uint64_t{pass.step} << 32 | uint64_t{pass.micro_batch & 0xffffu} << 16;
-  out.key = {.seed = pass.dropout_seed, .stream = stream | (place & 0xffffu)};
-  return out;
+  const LoraPair pair = adapter_ == nullptr ? LoraPair() : adapter_->pair(index_, projection);
+  // A place of its own for each block (13 bits) and stored layer (3), by its first product:
+  // products of one stored layer share their input and so its mask.
+  const Projection first = parts_of(model_.config.stored_in(projection))[0];
+  const uint64_t place = static_cast<uint64_t>(index_) * 8 + static_cast<uint64_t>(first);
+  return AdaptedLinear(layer_[projection], pair, pass.adapter, place);
 }
 
 bool Block::trains(std::initializer_list<Projection> projections) const {
-  if (adapter_ == nullptr) return model_.trainable();
   for (const Projection p : projections) {
-    if (adapter_->adapts(p)) return true;
+    const Linear& linear = layer_[p];
+    if (linear.grad_weight || linear.grad_bias) return true;
+    if (adapter_ != nullptr && adapter_->pair(index_, p)) return true;
   }
   return false;
+}
+
+bool Block::trains(std::initializer_list<NormKind> kinds) const {
+  return std::any_of(kinds.begin(), kinds.end(),
+                     [&](NormKind kind) { return static_cast<bool>(layer_[kind].grad); });
+}
+
+bool Block::trains_attention() const {
+  return trains({Projection::kQ, Projection::kK, Projection::kV, Projection::kO}) ||
+         trains({NormKind::kInput, NormKind::kQ, NormKind::kK, NormKind::kAttentionOutput});
+}
+
+bool Block::trains() const {
+  return trains_attention() || trains({NormKind::kMiddle, NormKind::kFeedForwardOutput}) ||
+         trains({Projection::kGate, Projection::kUp, Projection::kDown});
 }
 
 Tensor Block::normed(NormKind kind, const Tensor& x, const Tensor& inv_rms) const {
@@ -146,7 +154,7 @@ ops::LinearInput Block::activate(const BlockPass& pass, BlockActivations& act) c
 }
 
 Tensor Block::add_output(const BlockPass& pass, Projection projection, ops::LinearInput& input,
-                         const Tensor& x, HalfOutput* saved, Tensor* lora) const {
+                         const Tensor& x, HalfOutput* saved, LoraActivations* lora) const {
   const auto own_stream = [&] {
     if (saved == nullptr) return x;
     const Tensor stream = activation(x.shape(), "activations/residual");

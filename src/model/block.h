@@ -37,21 +37,17 @@ struct BlockActivations {
   Tensor logsumexp;                                       ///< [T, heads]
   Tensor middle;  ///< [T, hidden], the residual stream between the two halves
   Tensor middle_inv_rms;
-  HalfOutput attention_output, feed_forward_output;  ///< only with norms of them
-  Tensor gate, up;                                   ///< [T, intermediate]
-  ops::GatedHalves gated;                            ///< or these
-  std::array<Tensor, kProducts.size()> lora;         ///< x A^T of each adapted projection
+  HalfOutput attention_output, feed_forward_output;    ///< only with norms of them
+  Tensor gate, up;                                     ///< [T, intermediate]
+  ops::GatedHalves gated;                              ///< or these
+  std::array<LoraActivations, kProducts.size()> lora;  ///< of each adapted product
 };
 
 /// One pass over one micro-batch.
 struct BlockPass {
   const Batch& batch;
   std::span<const RopeView> ropes;  ///< those of ModelConfig::ropes
-  bool training = false;
-  uint64_t dropout_seed = 0;
-  uint32_t step = 0, micro_batch = 0;
-  /// The adapter's factors in f16: number layer * kProducts.size() + product; or none.
-  std::span<const ops::LoraHalves> halves = {};
+  AdapterPass adapter = {};
 };
 
 /// One transformer block, forward and backward as mirror images:
@@ -71,6 +67,8 @@ class Block {
   /// `needs_input_grad` it stops at the last trained projection; grad is then meaningless.
   void backward(const BlockPass& pass, BlockActivations& saved, const Tensor& grad,
                 bool needs_input_grad) const;
+  /// Whether anything of this block is trained.
+  bool trains() const;
 
  private:
   Tensor activation(Shape shape, const char* label) const;
@@ -92,7 +90,7 @@ class Block {
   /// The residual stream x with the output of a half, whose last layer is `projection`. With
   /// `saved` in a new tensor, otherwise in x.
   Tensor add_output(const BlockPass& pass, Projection projection, ops::LinearInput& input,
-                    const Tensor& x, HalfOutput* saved, Tensor* lora) const;
+                    const Tensor& x, HalfOutput* saved, LoraActivations* lora) const;
 
   Tensor backward_head_norm(NormKind kind, const Tensor& projected, const Tensor& inv_rms,
                             const Tensor& grad, const char* label) const;
@@ -113,6 +111,8 @@ class Block {
   void backward_attention(const BlockPass& pass, BlockActivations& saved, const Tensor& grad,
                           bool needs_input_grad) const;
   bool trains(std::initializer_list<Projection> projections) const;
+  bool trains(std::initializer_list<NormKind> kinds) const;
+  bool trains_attention() const;
   int layer_rope() const { return model_.config.layer_ropes[static_cast<size_t>(index_)]; }
 
   Context& ctx_;

@@ -44,7 +44,9 @@ void Block::backward_input_norm(NormKind kind, const Tensor& x, const Tensor& in
 
 void Block::backward_feed_forward(const BlockPass& pass, BlockActivations& saved,
                                   const Tensor& grad, bool needs_input_grad) const {
-  const auto lora = [&](Projection p) -> Tensor& { return saved.lora[static_cast<size_t>(p)]; };
+  const auto lora = [&](Projection p) -> LoraActivations& {
+    return saved.lora[static_cast<size_t>(p)];
+  };
   const AdaptedLinear down = linear(pass, Projection::kDown);
   const AdaptedLinear up = linear(pass, Projection::kUp);
   const AdaptedLinear gate = linear(pass, Projection::kGate);
@@ -61,7 +63,7 @@ void Block::backward_feed_forward(const BlockPass& pass, BlockActivations& saved
     ops::LinearInput grad_output(
         backward_output(NormKind::kFeedForwardOutput, saved.feed_forward_output, grad));
     down.backward(ctx_, input, lora(Projection::kDown), grad_output, grad_activated, false);
-    lora(Projection::kDown) = Tensor();
+    lora(Projection::kDown) = {};
   }
   if (!below) return;
 
@@ -80,7 +82,9 @@ void Block::backward_gate_and_up(const BlockPass& pass, BlockActivations& saved,
                                  ops::LinearInput& input, ops::LinearInput& grad_gate,
                                  ops::LinearInput& grad_up, const Tensor& grad,
                                  bool needs_input_grad) const {
-  const auto lora = [&](Projection p) -> Tensor& { return saved.lora[static_cast<size_t>(p)]; };
+  const auto lora = [&](Projection p) -> LoraActivations& {
+    return saved.lora[static_cast<size_t>(p)];
+  };
   Tensor grad_normed;
   if (needs_input_grad) grad_normed = grad_of_normed(NormKind::kMiddle, grad);
   // Without a norm the gradient goes straight to the residual stream's.
@@ -89,14 +93,16 @@ void Block::backward_gate_and_up(const BlockPass& pass, BlockActivations& saved,
       .backward(ctx_, input, lora(Projection::kUp), grad_up, grad_normed, adds);
   linear(pass, Projection::kGate)
       .backward(ctx_, input, lora(Projection::kGate), grad_gate, grad_normed, true);
-  lora(Projection::kUp) = lora(Projection::kGate) = Tensor();
+  lora(Projection::kUp) = lora(Projection::kGate) = {};
   if (!needs_input_grad) return;
   backward_input_norm(NormKind::kMiddle, saved.middle, saved.middle_inv_rms, grad_normed, grad);
 }
 
 void Block::backward_packed_feed_forward(const BlockPass& pass, BlockActivations& saved,
                                          const Tensor& grad, bool needs_input_grad) const {
-  const auto lora = [&](Projection p) -> Tensor& { return saved.lora[static_cast<size_t>(p)]; };
+  const auto lora = [&](Projection p) -> LoraActivations& {
+    return saved.lora[static_cast<size_t>(p)];
+  };
   const AdaptedLinear down = linear(pass, Projection::kDown);
   ops::GatedGradients gradients;
   {
@@ -110,7 +116,7 @@ void Block::backward_packed_feed_forward(const BlockPass& pass, BlockActivations
     grad_activated = Tensor();
     ops::LinearInput activated(std::move(gradients.activated));
     down.backward_parameters(ctx_, activated, lora(Projection::kDown), grad_output, grad_xa);
-    lora(Projection::kDown) = Tensor();
+    lora(Projection::kDown) = {};
   }
   if (!needs_input_grad && !trains({Projection::kGate, Projection::kUp})) return;
 
@@ -122,8 +128,11 @@ void Block::backward_packed_feed_forward(const BlockPass& pass, BlockActivations
 void Block::backward_attention(const BlockPass& pass, BlockActivations& saved, const Tensor& grad,
                                bool needs_input_grad) const {
   const ModelConfig& config = model_.config;
-  const auto lora = [&](Projection p) -> Tensor& { return saved.lora[static_cast<size_t>(p)]; };
-  const bool below = needs_input_grad || trains({Projection::kQ, Projection::kK, Projection::kV});
+  const auto lora = [&](Projection p) -> LoraActivations& {
+    return saved.lora[static_cast<size_t>(p)];
+  };
+  const bool below = needs_input_grad || trains({NormKind::kQ, NormKind::kK}) ||
+                     trains({Projection::kQ, Projection::kK, Projection::kV});
   Tensor grad_attention;
   if (below) grad_attention = activation(saved.attention.shape(), "scratch/grad attention");
   {
@@ -133,7 +142,7 @@ void Block::backward_attention(const BlockPass& pass, BlockActivations& saved, c
     linear(pass, Projection::kO)
         .backward(ctx_, input, lora(Projection::kO), grad_output, grad_attention, false);
   }
-  lora(Projection::kO) = Tensor();
+  lora(Projection::kO) = {};
   if (!below) return;
 
   const int64_t tokens = saved.attention.dim(0);
@@ -175,14 +184,17 @@ void Block::backward_attention(const BlockPass& pass, BlockActivations& saved, c
 
 void Block::backward(const BlockPass& pass, BlockActivations& saved, const Tensor& grad,
                      bool needs_input_grad) const {
-  const bool attention_half =
-      needs_input_grad || trains({Projection::kQ, Projection::kK, Projection::kV, Projection::kO});
+  // The gradient of a norm's weight needs that of its output.
+  const bool attention_half = needs_input_grad || trains_attention();
+  const bool middle_grad = attention_half || trains({NormKind::kMiddle});
   if (saved.gated) {
-    backward_packed_feed_forward(pass, saved, grad, attention_half);
+    backward_packed_feed_forward(pass, saved, grad, middle_grad);
   } else {
-    backward_feed_forward(pass, saved, grad, attention_half);
+    backward_feed_forward(pass, saved, grad, middle_grad);
   }
-  if (attention_half) backward_attention(pass, saved, grad, needs_input_grad);
+  if (attention_half) {
+    backward_attention(pass, saved, grad, needs_input_grad || trains({NormKind::kInput}));
+  }
   saved = BlockActivations();
 }
 

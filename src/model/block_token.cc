@@ -36,13 +36,16 @@ struct Projected {
   std::vector<ops::Weight> a;
   std::vector<TokenLinear> products;
   std::vector<ops::TokenExpand> terms;
+  float scale = 0.0f;
 };
 
 Projected projected(Context& ctx, const Group& group) {
   Projected p;
   int64_t rank = 0;
   for (const AdaptedLinear& layer : group.layers) {
-    if (layer.lora) rank = layer.lora.a->value.dim(0);
+    if (!layer.lora) continue;
+    rank = layer.lora.a->value.dim(0);
+    p.scale = layer.lora.scale;
   }
   if (rank == 0) return p;
   const auto count = static_cast<int64_t>(group.layers.size());
@@ -72,7 +75,7 @@ void run(Context& ctx, const Tensor& x, const MatvecNorm& norm, const Group& gro
   const Projected lora = projected(ctx, group);
   if (lora.terms.empty()) return;
   ops::token_linears(ctx, x, norm, lora.products);
-  ops::token_expand(ctx, lora.terms, group.layers.front().scale);
+  ops::token_expand(ctx, lora.terms, lora.scale);
 }
 
 }  // namespace
@@ -155,11 +158,18 @@ bool Block::takes_token(const BlockPass& pass) const {
   }
   const auto fits = [&](std::initializer_list<Projection> of, bool norm) {
     std::vector<TokenLinear> layers;
+    LoraPair other;
     for (const Projection p : of) {
       const Linear& linear = layer_[p];
       layers.push_back({&linear.weight, linear.bias, Tensor()});
       const LoraPair lora = this->linear(pass, p).lora;
-      if (lora && lora.a->value.dim(1) % 8 != 0) return false;
+      if (!lora) continue;
+      if (lora.magnitude != nullptr || lora.a->value.dim(1) % 8 != 0) return false;
+      // The terms of a group are one dispatch.
+      const bool alike =
+          !other || (other.scale == lora.scale && other.a->value.dim(0) == lora.a->value.dim(0));
+      if (!alike) return false;
+      other = lora;
     }
     return ops::fits_token_linears(ctx_, layers, norm);
   };

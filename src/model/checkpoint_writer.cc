@@ -22,6 +22,8 @@ namespace {
 
 constexpr const char* kSingleFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
+constexpr const char* kTable = "model.embed_tokens.weight";
+constexpr const char* kOutput = "lm_head.weight";
 constexpr int64_t kChunkElements = int64_t{1} << 22;
 
 int64_t rows_at_once(const io::TensorView& tensor) {
@@ -73,6 +75,7 @@ void produce_copy(const io::TensorSource& source, const io::TensorView& tensor,
   source.release(tensor);
 }
 
+/// `tensor` is one of the source, or bears another name.
 io::TensorToWrite tensor_to_write(const io::TensorSource& source, const io::TensorView& tensor,
                                   CheckpointEdits& edits) {
   const bool changes = edits.changes(tensor.name);
@@ -121,17 +124,34 @@ std::string torch_name(io::FileType type) {
   }
 }
 
+void write_untied_config(const fs::path& path) {
+  json config = io::read_json_file(path);
+  config["tie_word_embeddings"] = false;
+  io::write_file_atomically(path,
+                            config.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+}
+
 }  // namespace
 
 void write_checkpoint(const fs::path& base, const io::TensorSource& source, CheckpointEdits& edits,
                       const fs::path& out) {
-  const auto files = weight_files(base, source);
+  auto files = weight_files(base, source);
+  const io::TensorView& table = source.get(kTable);
+  io::TensorView output = table;
+  output.name = kOutput;
+  const bool adds_output = edits.unties() && source.find(kOutput) == nullptr;
+  if (adds_output) {
+    for (auto& [file, names] : files) {
+      if (std::find(names.begin(), names.end(), kTable) != names.end()) names.push_back(kOutput);
+    }
+  }
   json weight_map = json::object();
   uint64_t total = 0;
   for (const auto& [file, names] : files) {
     std::vector<io::TensorToWrite> tensors;
     for (const std::string& name : names) {
-      tensors.push_back(tensor_to_write(source, source.get(name), edits));
+      const bool added = adds_output && name == kOutput;
+      tensors.push_back(tensor_to_write(source, added ? output : source.get(name), edits));
       weight_map[name] = file;
       total += io::tensor_bytes(tensors.back().type, tensors.back().shape).value_or(0);
     }
@@ -141,8 +161,8 @@ void write_checkpoint(const fs::path& base, const io::TensorSource& source, Chec
     const json index = {{"metadata", {{"total_size", total}}}, {"weight_map", weight_map}};
     io::write_file_atomically(out / kIndexFile, index.dump(2) + "\n");
   }
-  const io::TensorView& table = source.get("model.embed_tokens.weight");
   write_model_files(base, torch_name(written_type(table, edits.changes(table.name))), out);
+  if (edits.unties()) write_untied_config(out / "config.json");
 }
 
 }  // namespace wgrad::model

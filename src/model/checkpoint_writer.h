@@ -15,6 +15,8 @@ class CheckpointEdits {
   virtual ~CheckpointEdits() = default;
   /// Whether the tensor's values change; otherwise its bytes are copied.
   virtual bool changes(const std::string& name) const = 0;
+  /// Whether an output layer that was the embedding table becomes a tensor of its own.
+  virtual bool unties() const { return false; }
   /// Turns rows [begin, end) of the stored tensor, in f32, into the new ones. `rows` holds the old
   /// values.
   virtual void apply(const io::TensorView& tensor, int64_t begin, int64_t end,

@@ -9,6 +9,7 @@
 #include "model/block.h"
 #include "model/model.h"
 #include "ops/context.h"
+#include "ops/loss.h"
 
 namespace wgrad::model {
 
@@ -31,9 +32,10 @@ struct StepKey {
   uint32_t micro_batch = 0;
 };
 
-/// The transformer, forward and backward. Borrows context, model and adapter (null: none), which
-/// must outlive it. With an adapter the model is frozen; without one gradients go to the model's
-/// own parameters, which must then have been loaded trainable.
+/// The transformer, forward and backward. Borrows context and adapter (null: none), which must
+/// outlive it, and shares the model's weights. With an adapter the model is frozen, but for the
+/// modules that the adapter saves; without one gradients go to the model's own parameters, which
+/// must then have been loaded trainable.
 class Decoder {
  public:
   Decoder(Context& ctx, const Model& model, const Adapter* adapter,
@@ -54,25 +56,41 @@ class Decoder {
  private:
   /// Makes the rotary tables reach the batch's positions; an input error where the model does not.
   std::vector<RopeView> cover_positions(const Batch& batch);
-  Tensor embed(const Batch& batch);
-  /// The adapter's factors in f16 as they are now, for BlockPass; empty where they are not used.
+  /// `saved` receives the rows of an adapted table's A [T, rank], where it is given and needed.
+  Tensor embed(const Batch& batch, Tensor* saved);
+  void backward_embed(const Batch& batch, const Tensor& saved, const Tensor& grad);
+  /// The adapter's factors in f16 as they are now; empty where they are not used.
   std::span<const ops::LoraHalves> pack_adapter();
+  /// The lengths of DoRA as they are now; empty where they are not used.
+  std::span<const ops::DoraFactors> measure_rows();
   /// The residual stream after the last block, without keeping anything for a backward pass.
-  Tensor run_blocks(const Batch& batch, std::vector<KeyValueCache>* caches);
+  Tensor run_blocks(const Batch& batch, const AdapterPass& pass,
+                    std::vector<KeyValueCache>* caches);
+  /// The adapter's state for a pass that trains nothing.
+  AdapterPass frozen_pass();
   Tensor final_norm(const Tensor& x, Tensor& inv_rms);
+  AdaptedLinear output(const AdapterPass& pass, uint64_t chunk) const;
   /// Logits of the rows of a residual stream.
-  Tensor output_logits(const Tensor& x);
+  Tensor output_logits(const Tensor& x, const AdapterPass& pass);
+  /// For linear_cross_entropy(); with `trains`, its backward pass too.
+  ops::OutputLayer output_layer(const AdapterPass& pass, bool trains) const;
   /// Loss and its gradient by the residual stream [T, hidden] after the last block.
-  Tensor head_forward_backward(const Batch& batch, const Tensor& x, float loss_scale,
-                               const Tensor& loss_sum);
+  Tensor head_forward_backward(const Batch& batch, const Tensor& x, const AdapterPass& pass,
+                               float loss_scale, const Tensor& loss_sum);
+  Block block(int64_t i) const { return Block(ctx_, model_, adapter_, i); }
+  bool trains_embedding() const;
+  /// The first block of which anything below or in it is trained; layers() where there is none.
+  int64_t first_trained() const;
   int64_t layers() const { return model_.config.layers; }
 
   Context& ctx_;
-  const Model& model_;
+  const Model model_;
   const Adapter* adapter_;
   DecoderSettings settings_;
+  Linear output_;
   std::vector<RopeTable> rope_tables_;
   std::optional<ops::LoraFactorPack> factors_;
+  std::vector<ops::DoraFactors> dora_;
 };
 
 }  // namespace wgrad::model

@@ -59,8 +59,12 @@ class Exporter {
     architecture_ = &gguf_architecture(config_, base.string());
     if (adapter.empty()) return;
     context_ = Context::cpu({});
-    adapter_.emplace(Adapter::load(*context_, config_, adapter));
+    adapter_.emplace(Adapter::load(*context_, config_, adapter, source_.get()));
     edits_ = adapter_edits(*context_, config_, *adapter_);
+    if (!edits_->unties()) return;
+    throw input_error(adapter.string(),
+                      "parts the output layer from the embedding that it is tied to",
+                      "adapters of the blocks' layers", "`wgrad merge`, then export that folder");
   }
 
   ExportSummary write(const fs::path& out) {
@@ -204,23 +208,42 @@ class AdapterExporter {
     writer_.text("general.type", "adapter");
     writer_.text("general.name", fs::weakly_canonical(adapter).filename().string());
     writer_.text("adapter.type", "lora");
-    // A reader's scale is alpha / rank.
-    writer_.fraction("adapter.lora.alpha",
-                     adapter_.scale() * static_cast<float>(adapter_.lora().rank));
+    check_form(adapter.string());
+    writer_.fraction("adapter.lora.alpha", alpha_of(0));
     writer_.number("general.file_type", static_cast<uint32_t>(types_.file_type()));
     writer_.number("general.quantization_version", kQuantizationVersion);
   }
 
   ExportSummary write(const fs::path& out) {
-    for (const Parameter& parameter : adapter_.parameters().parameters()) add(parameter);
+    for (size_t i = 0; i < adapter_.modules().size(); ++i) {
+      add(*adapter_.module_pair(i).a, 1.0f);
+      add(*adapter_.module_pair(i).b, alpha_of(i) / alpha_of(0));
+    }
     ExportSummary summary{.bytes = writer_.file_size(), .notes = types_.notes()};
     writer_.write(out);
     return summary;
   }
 
  private:
-  /// MODULE.lora_A.weight or MODULE.lora_B.weight.
-  void add(const Parameter& parameter) {
+  /// What the form has no place for.
+  void check_form(const std::string& where) const {
+    const char* seen = nullptr;
+    if (adapter_.lora().dora) seen = "DoRA";
+    if (adapter_.saves_modules()) seen = "modules that are trained whole";
+    if (adapter_.embedding()) seen = "an adapted embedding";
+    if (adapter_.output() && config_.tied_embeddings) seen = "an adapted output layer that is tied";
+    if (seen == nullptr) return;
+    throw input_error(where, seen, "matrices of linear layers that the model has by themselves",
+                      "merge the adapter into its base");
+  }
+
+  /// A reader's scale is alpha / rank, with one alpha for all modules.
+  float alpha_of(size_t module) const {
+    return adapter_.modules()[module].scale * static_cast<float>(adapter_.modules()[module].rank);
+  }
+
+  /// MODULE.lora_A.weight or MODULE.lora_B.weight, times `factor`.
+  void add(const Parameter& parameter, float factor) {
     constexpr std::string_view kA = ".lora_A.weight", kB = ".lora_B.weight";
     const bool is_b = parameter.name.ends_with(kB);
     const std::string module = parameter.name.substr(0, parameter.name.size() - kA.size());
@@ -237,8 +260,11 @@ class AdapterExporter {
     writer_.tensor({.name = name,
                     .type = type,
                     .shape = view.shape,
-                    .produce = [this, &parameter, type, head](const io::ByteSink& sink) {
+                    .produce = [this, &parameter, type, head, factor](const io::ByteSink& sink) {
                       std::vector<float> values = context_->read<float>(parameter.value);
+                      if (factor != 1.0f) {
+                        for (float& x : values) x *= factor;
+                      }
                       const int64_t width = parameter.value.dim(1);
                       if (head > 0) values = reordered_rows(values, width, head);
                       sink_rows(type, values, width, parameter.name, sink);

@@ -11,9 +11,6 @@
 namespace wgrad::model {
 namespace {
 
-/// Values read at once while weights stream to the device.
-constexpr int64_t kChunkElements = int64_t{1} << 22;
-
 /// Tensors that some checkpoints carry and that do not change the result.
 bool is_harmless(const ModelConfig& config, const std::string& name) {
   if (name == "lm_head.weight") return config.tied_embeddings;
@@ -41,6 +38,8 @@ void refuse_other_types(const io::TensorView& tensor) {
                     "convert the checkpoint to one of these");
 }
 
+/// Goes through a model's tensors: those that are among the parameters become them, the others are
+/// loaded, or left as they are.
 class Loader {
  public:
   Loader(Context& ctx, Model& model, const LoadOptions& options)
@@ -51,15 +50,30 @@ class Loader {
     for (const Parameters::Spec& spec : specs) {
       refuse_other_types(source_.get(spec.name, spec.shape));
     }
-    if (options_.trainable) model_.parameters = Parameters(ctx_, specs, "weights");
+    if (options_.trainable) {
+      model_.parameters = Parameters(ctx_, specs, "weights");
+      for (const Parameter& p : model_.parameters.parameters()) {
+        upload_tensor(ctx_, source_, source_.get(p.name), p.value);
+      }
+    }
+    model_.layers.resize(static_cast<size_t>(config().layers));
+    visit(model_.parameters, config().tied_embeddings);
+  }
 
+  void replace(const Parameters& parameters) {
+    loads_ = false;
+    visit(parameters, false);
+  }
+
+ private:
+  void visit(const Parameters& parameters, bool tied) {
+    parameters_ = &parameters;
     const bool exact = options_.precision == ops::WeightPrecision::kF32;
     const auto table = exact ? ops::WeightPrecision::kF32 : ops::WeightPrecision::kCompute;
     matrix("model.embed_tokens", table, model_.embedding, model_.grad_embedding);
-    model_.layers.resize(static_cast<size_t>(config().layers));
     for (int64_t i = 0; i < config().layers; ++i) layer(i);
     norm("model.norm", model_.final_norm);
-    if (config().tied_embeddings) {
+    if (tied) {
       model_.output = model_.embedding;
       model_.grad_output = model_.grad_embedding;
     } else {
@@ -67,7 +81,6 @@ class Loader {
     }
   }
 
- private:
   const ModelConfig& config() const { return model_.config; }
 
   void layer(int64_t index) {
@@ -77,11 +90,11 @@ class Loader {
       norm(prefix + std::string(spec.name), layer[spec.kind]);
     }
     for (const Projection p : config().projections()) {
-      Linear linear;
+      Linear linear = parts_of(p).size() == 1 ? layer[p] : Linear();
       const std::string name = module_name(index, p);
       matrix(name, options_.precision, linear.weight, linear.grad_weight);
       if (config().has_bias(p)) vector(name + ".bias", linear.bias, linear.grad_bias);
-      split(linear, p, layer);
+      if (linear.weight) split(linear, p, layer);
     }
   }
 
@@ -114,26 +127,26 @@ class Loader {
   }
 
   void vector(const std::string& name, Tensor& value, Tensor& grad) {
-    if (options_.trainable) {
-      const Parameter& parameter = filled_parameter(name);
-      value = parameter.value;
-      grad = parameter.grad;
+    if (const Parameter* parameter = parameters_->find(name)) {
+      value = parameter->value;
+      grad = parameter->grad;
       return;
     }
+    if (!loads_) return;
     const io::TensorView& view = source_.get(name);
     value = ctx_.allocate(view.shape, DType::kF32, "weights/" + name);
-    fill(view, value);
+    upload_tensor(ctx_, source_, view, value);
   }
 
   void matrix(const std::string& module, ops::WeightPrecision precision, ops::Weight& weight,
               Tensor& grad) {
     const std::string name = module + ".weight";
-    if (options_.trainable) {
-      const Parameter& parameter = filled_parameter(name);
-      weight = ops::weight_from(parameter.value, name);
-      grad = parameter.grad;
+    if (const Parameter* parameter = parameters_->find(name)) {
+      weight = ops::weight_from(parameter->value, name);
+      grad = parameter->grad;
       return;
     }
+    if (!loads_) return;
     const io::TensorView& view = source_.get(name);
     if (lies_as_needed(view, precision)) {
       weight = ops::weight_from(
@@ -154,31 +167,12 @@ class Loader {
            reinterpret_cast<uintptr_t>(view.bytes.data()) % alignof(float) == 0;
   }
 
-  const Parameter& filled_parameter(const std::string& name) {
-    // The specs are in the order of the file's names, not in the order of the calls.
-    const Parameter* parameter = model_.parameters.find(name);
-    fill(source_.get(name), parameter->value);
-    return *parameter;
-  }
-
-  void fill(const io::TensorView& view, const Tensor& to) {
-    if (ctx_.kind() == DeviceKind::kPlan) return;
-    const int64_t row = view.row_size();
-    const int64_t step = std::max(int64_t{1}, kChunkElements / std::max(int64_t{1}, row));
-    std::vector<float> chunk;
-    for (int64_t begin = 0; begin < view.rows(); begin += step) {
-      const int64_t end = std::min(view.rows(), begin + step);
-      chunk.resize(static_cast<size_t>((end - begin) * row));
-      read_rows(source_, view, begin, end, chunk);
-      ctx_.upload<float>(to.flat(begin * row, (end - begin) * row), chunk);
-    }
-    source_.release(view);
-  }
-
   Context& ctx_;
   Model& model_;
   const io::TensorSource& source_;
   const LoadOptions& options_;
+  const Parameters* parameters_ = nullptr;
+  bool loads_ = true;
 };
 
 }  // namespace
@@ -236,6 +230,11 @@ Model load_model(Context& ctx, ModelConfig config, std::shared_ptr<const io::Ten
 Model load_model(Context& ctx, const std::filesystem::path& path, const LoadOptions& options) {
   ModelConfig config = read_config(path);
   return load_model(ctx, std::move(config), io::open_checkpoint(path), options);
+}
+
+Model replaced(Context& ctx, Model model, const Parameters& parameters) {
+  Loader(ctx, model, LoadOptions{}).replace(parameters);
+  return model;
 }
 
 }  // namespace wgrad::model

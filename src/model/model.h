@@ -17,12 +17,12 @@ namespace wgrad::model {
 struct Linear {
   ops::Weight weight;
   Tensor bias;                    ///< empty where the layer has none
-  Tensor grad_weight, grad_bias;  ///< only in a model that is trained whole
+  Tensor grad_weight, grad_bias;  ///< only where it is trained
 };
 
 struct Norm {
   Tensor weight;
-  Tensor grad;  ///< only in a model that is trained whole
+  Tensor grad;  ///< only where it is trained
 };
 
 struct Layer {
@@ -39,7 +39,7 @@ struct Layer {
 struct Model {
   ModelConfig config;
   ops::Weight embedding;
-  Tensor grad_embedding;  ///< only in a model that is trained whole
+  Tensor grad_embedding;  ///< only where it is trained
   std::vector<Layer> layers;
   Norm final_norm;
   ops::Weight output;  ///< lm_head; shares the embedding's memory where they are tied
@@ -65,6 +65,10 @@ Model load_model(Context& ctx, const std::filesystem::path& path, const LoadOpti
 /// The same from an opened source.
 Model load_model(Context& ctx, ModelConfig config, std::shared_ptr<const io::TensorSource> source,
                  const LoadOptions& options);
+
+/// The model with those of the parameters that have the name of one of its tensors in the place of
+/// these, their gradients included. The other weights are shared.
+Model replaced(Context& ctx, Model model, const Parameters& parameters);
 
 /// The names and shapes of a checkpoint of this config, in the order of Hugging Face.
 std::vector<Parameters::Spec> checkpoint_tensors(const ModelConfig& config);

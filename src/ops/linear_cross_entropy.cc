@@ -31,13 +31,34 @@ void linear_cross_entropy(Context& ctx, const Tensor& hidden, const Weight& weig
                           const Tensor& grad_hidden, const Tensor& grad_weight, const LogitMap& map,
                           int64_t chunk) {
   constexpr std::string_view kName = "linear_cross_entropy";
+  const int64_t h = weight.in_features, vocab = weight.out_features;
   expect_matrix(kName, "hidden", hidden, DType::kF32);
-  const int64_t n = hidden.dim(0), h = weight.in_features, vocab = weight.out_features;
-  expect_tensor(kName, "hidden", hidden, DType::kF32, {n, h});
+  expect_tensor(kName, "hidden", hidden, DType::kF32, {hidden.dim(0), h});
+  if (grad_weight) expect_tensor(kName, "grad_weight", grad_weight, DType::kF32, {vocab, h});
+  OutputLayer layer;
+  layer.vocabulary = vocab;
+  layer.map = map;
+  layer.forward = [&](const Tensor& x, const Tensor& logits) {
+    linear_forward(ctx, x, weight, Tensor(), logits);
+  };
+  if (grad_hidden || grad_weight) {
+    layer.backward = [&](const Tensor& x, const Tensor& grad_logits, const Tensor& grad_x) {
+      if (grad_weight) linear_backward_weight(ctx, grad_logits, x, grad_weight);
+      if (grad_x) linear_backward_input(ctx, grad_logits, weight, grad_x, false);
+    };
+  }
+  linear_cross_entropy(ctx, hidden, layer, labels, scale, losses, grad_hidden, chunk);
+}
+
+void linear_cross_entropy(Context& ctx, const Tensor& hidden, const OutputLayer& layer,
+                          const Tensor& labels, float scale, const Tensor& losses,
+                          const Tensor& grad_hidden, int64_t chunk) {
+  constexpr std::string_view kName = "linear_cross_entropy";
+  expect_matrix(kName, "hidden", hidden, DType::kF32);
+  const int64_t n = hidden.dim(0), vocab = layer.vocabulary;
   expect_elements(kName, "labels", labels, DType::kI32, n);
   expect_elements(kName, "losses", losses, DType::kF32, n);
-  if (grad_hidden) expect_tensor(kName, "grad_hidden", grad_hidden, DType::kF32, {n, h});
-  if (grad_weight) expect_tensor(kName, "grad_weight", grad_weight, DType::kF32, {vocab, h});
+  if (grad_hidden) expect_tensor(kName, "grad_hidden", grad_hidden, DType::kF32, hidden.shape());
   if (n == 0) return;
 
   chunk = std::min(n, chunk > 0 ? chunk : chunk_rows(ctx, vocab));
@@ -49,13 +70,12 @@ void linear_cross_entropy(Context& ctx, const Tensor& hidden, const Weight& weig
     const Tensor y = logits.rows(0, count);
     const Tensor row_labels = labels.flat(begin, count);
     const Tensor row_lse = logsumexp.flat(0, count);
-    linear_forward(ctx, x, weight, Tensor(), y);
-    map_logits(ctx, y, map);
+    layer.forward(x, y);
+    map_logits(ctx, y, layer.map);
     cross_entropy_forward(ctx, y, row_labels, losses.flat(begin, count), row_lse);
-    if (!grad_hidden && !grad_weight) continue;
-    cross_entropy_backward(ctx, y, row_labels, row_lse, scale, map);
-    if (grad_weight) linear_backward_weight(ctx, y, x, grad_weight);
-    if (grad_hidden) linear_backward_input(ctx, y, weight, grad_hidden.rows(begin, end), false);
+    if (!layer.backward) continue;
+    cross_entropy_backward(ctx, y, row_labels, row_lse, scale, layer.map);
+    layer.backward(x, y, grad_hidden ? grad_hidden.rows(begin, end) : Tensor());
   }
 }
 

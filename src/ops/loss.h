@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+
 #include "cpu/cross_entropy.h"
 #include "ops/context.h"
 #include "ops/linear.h"
@@ -32,6 +34,21 @@ void linear_cross_entropy(Context& ctx, const Tensor& hidden, const Weight& weig
                           const Tensor& labels, float scale, const Tensor& losses,
                           const Tensor& grad_hidden, const Tensor& grad_weight,
                           const LogitMap& map = {}, int64_t chunk = 0);
+
+/// A layer whose results are logits, where it is more than a weight.
+struct OutputLayer {
+  int64_t vocabulary = 0;
+  LogitMap map;  ///< of its results
+  /// Sets logits [n, vocabulary] of some rows x [n, H].
+  std::function<void(const Tensor& x, const Tensor& logits)> forward;
+  /// Follows the forward call for the same rows; sets grad_x [n, H] unless it is empty. Empty where
+  /// nothing is trained.
+  std::function<void(const Tensor& x, const Tensor& grad_logits, const Tensor& grad_x)> backward;
+};
+/// The same for such a layer, which adds to the gradients of its own parameters.
+void linear_cross_entropy(Context& ctx, const Tensor& hidden, const OutputLayer& layer,
+                          const Tensor& labels, float scale, const Tensor& losses,
+                          const Tensor& grad_hidden, int64_t chunk = 0);
 
 /// out[0] = sum of x, deterministic (f32 pairwise on the GPU, double on the CPU); added to out[0]
 /// when accumulate.

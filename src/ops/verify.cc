@@ -18,6 +18,7 @@ constexpr VerifyFamily kFamilies[] = {
     add_embedding_cases, add_loss_cases,        add_optimizer_cases,   add_matmul_cases,
     add_nf4_cases,       add_exported_cases,    add_linear_cases,      add_attention_cases,
     add_quantise_cases,  add_lora_matrix_cases, add_token_cases,       add_gated_pack_cases,
+    add_dora_cases,
 };
 
 uint64_t mix(uint64_t seed, uint64_t index) {

@@ -21,5 +21,6 @@ void add_quantise_cases(const Context& ctx, VerifyLevel level, std::vector<Verif
 void add_lora_matrix_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
 void add_token_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
 void add_gated_pack_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
+void add_dora_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCase>& cases);
 
 }  // namespace wgrad::ops

@@ -22,6 +22,7 @@ struct wgrad_offsets {
 
 struct wgrad_tokenizer;
 struct wgrad_template;
+struct wgrad_pattern;
 
 void wgrad_text_buffer_free(wgrad_bytes buffer);
 void wgrad_text_ids_free(wgrad_ids buffer);
@@ -49,6 +50,12 @@ int wgrad_template_new(const uint8_t* source, size_t size, wgrad_template** out,
 void wgrad_template_free(wgrad_template* chat_template);
 int wgrad_template_render(const wgrad_template* chat_template, const uint8_t* variables,
                           size_t size, int64_t local_seconds, wgrad_bytes* out, wgrad_bytes* error);
+
+int wgrad_pattern_new(const uint8_t* expression, size_t size, wgrad_pattern** out,
+                      wgrad_bytes* error);
+void wgrad_pattern_free(wgrad_pattern* pattern);
+// 1 where the whole text matches, else 0.
+int wgrad_pattern_matches(const wgrad_pattern* pattern, const uint8_t* text, size_t size);
 }
 
 #include <string>

@@ -78,6 +78,13 @@ void check_no_adapter_options(const TrainOptions& o) {
   check_same("dropout", o.dropout, standard.dropout);
   check_same("targets", o.targets, standard.targets);
   check_same("rslora", o.rslora, standard.rslora);
+  check_same("dora", o.dora, standard.dora);
+  check_same("target-regex", o.target_regex, standard.target_regex);
+  check_same("exclude-modules", o.exclude, standard.exclude);
+  check_same("layers-to-transform", o.layers, standard.layers);
+  check_same("rank-pattern", o.rank_pattern, standard.rank_pattern);
+  check_same("alpha-pattern", o.alpha_pattern, standard.alpha_pattern);
+  check_same("modules-to-save", o.modules_to_save, standard.modules_to_save);
 }
 
 /// Every text goes into run.yaml and JSON files.
@@ -136,6 +143,12 @@ void validate(const TrainOptions& o) {
     check_range("alpha", o.alpha, 1e-30, 1e30);
     check_range("dropout", o.dropout, 0.0, 0.999);
     check(!o.targets.empty(), "targets", "empty", "expected all-linear or names of modules");
+    check(o.target_regex.empty() || o.targets == TrainOptions().targets, "target-regex",
+          o.target_regex, "--targets is given too", "give one of them");
+    check(o.target_regex.empty() || o.layers.empty(), "layers-to-transform",
+          fmt::format("{}", fmt::join(o.layers, ",")), "peft takes it with a list of names alone",
+          "name the blocks in --target-regex");
+    lora_config(o);
   } else {
     check(o.init_adapter.empty(), "init-adapter", o.init_adapter,
           "full fine-tuning trains no adapter", "merge the adapter first: wgrad merge");

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/lora_config.h"
 #include "wgrad/train.h"
 
 namespace wgrad::train {
@@ -67,6 +68,17 @@ void visit_options(Options& o, Visitor&& visit) {
   visit("dropout", o.dropout, "dropout on the adapters' inputs", kNumbers);
   visit("targets", o.targets, "adapted modules: all-linear, or names", kNumbers);
   visit("rslora", o.rslora, "scale by alpha / sqrt(rank)", kNumbers);
+  visit("dora", o.dora, "learn the length of each weight row beside its direction", kNumbers);
+  visit("target-regex", o.target_regex, "in place of --targets: matched with whole module names",
+        kNumbers);
+  visit("exclude-modules", o.exclude, "modules to leave alone, named as in --targets", kNumbers);
+  visit("layers-to-transform", o.layers, "numbers of the only blocks that are adapted", kNumbers);
+  visit("rank-pattern", o.rank_pattern, "ranks of their own for some modules: NAME=RANK,...",
+        kNumbers);
+  visit("alpha-pattern", o.alpha_pattern, "alphas of their own for some modules: NAME=ALPHA,...",
+        kNumbers);
+  visit("modules-to-save", o.modules_to_save,
+        "modules that are trained whole, as embed_tokens, lm_head or norm", kNumbers);
   visit("init-adapter", o.init_adapter, "PEFT folder to continue from", kNumbers);
   visit("batch-size", o.batch_size, "rows a micro-batch", kNumbers);
   visit("grad-accum", o.grad_accum, "micro-batches a step", kNumbers);
@@ -116,6 +128,10 @@ std::vector<std::pair<std::string, std::string>> all_settings(const TrainOptions
 
 /// The options that change the numbers, whether set or not.
 std::vector<std::pair<std::string, std::string>> numeric_settings(const TrainOptions& options);
+
+/// The options of an adapter as its configuration, and back.
+model::LoraConfig lora_config(const TrainOptions& options);
+void set_lora_config(TrainOptions& options, const model::LoraConfig& lora);
 
 /// Throws an input error for the first option out of range.
 void validate(const TrainOptions& options);

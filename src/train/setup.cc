@@ -30,34 +30,36 @@ void report(const data::Dataset& dataset, const char* name, TrainObserver& obser
   for (const std::string& text : dataset.summary.warnings()) observer.on_warning(text);
 }
 
-/// Takes over what the adapter says; a value that was given and says otherwise is refused.
-template <typename T>
-void take(const TrainOptions& options, const char* name, T& value, const T& standard,
-          const T& adapter) {
-  if (value != standard && value != adapter) {
+/// The names of the modules that the settings adapt.
+std::vector<std::string> adapted_names(const model::ModelConfig& config,
+                                       const model::LoraConfig& lora) {
+  std::vector<std::string> names;
+  for (const auto& module : adapted_modules(config, lora, model::Unmatched::kIgnore)) {
+    names.push_back(module.name);
+  }
+  return names;
+}
+
+/// An adapter to continue from brings its own settings. What was given and says otherwise is
+/// refused; other targets may be given that name the same modules.
+void take_adapter_settings(TrainOptions& options, const model::ModelConfig& config) {
+  if (options.init_adapter.empty()) return;
+  const TrainOptions given = options;
+  const model::LoraConfig lora = model::read_lora_config(options.init_adapter);
+  set_lora_config(options, lora);
+  const auto settings = [](const TrainOptions& o) { return numeric_settings(o); };
+  const auto standard = settings(TrainOptions()), before = settings(given), now = settings(options);
+  for (size_t i = 0; i < now.size(); ++i) {
+    if (before[i] == standard[i] || before[i] == now[i]) continue;
+    if (before[i].first == "targets" &&
+        adapted_names(config, lora_config(given)) == adapted_names(config, lora)) {
+      continue;
+    }
     throw input_error(
-        fmt::format("--{}", name),
+        fmt::format("--{}", before[i].first),
         fmt::format("{} has another one in its adapter_config.json", options.init_adapter),
         "an adapter to continue from brings its own", "leave the option out");
   }
-  value = adapter;
-}
-
-/// An adapter to continue from brings its own rank, alpha, dropout and targets.
-void take_adapter_settings(TrainOptions& options) {
-  if (options.init_adapter.empty()) return;
-  const model::LoraConfig lora = model::read_lora_config(options.init_adapter);
-  const TrainOptions standard;
-  take(options, "rank", options.rank, standard.rank, lora.rank);
-  take(options, "alpha", options.alpha, standard.alpha, lora.alpha);
-  take(options, "dropout", options.dropout, standard.dropout, lora.dropout);
-  take(options, "rslora", options.rslora, standard.rslora, lora.rslora);
-  const auto layers = model::read_config(options.model).projections();
-  if (options.targets != standard.targets &&
-      model::match_targets(options.targets, layers) != model::match_targets(lora.targets, layers)) {
-    take(options, "targets", options.targets, standard.targets, lora.targets);
-  }
-  options.targets = lora.targets;
 }
 
 /// Rows whose template prints the date must not differ the day after.
@@ -109,12 +111,12 @@ RunSetup prepare(const TrainOptions& given, TrainObserver& observer,
   setup.options = given;
   TrainOptions& options = setup.options;
   validate(options);
-  take_adapter_settings(options);
   options.lr = options.lr.value_or(options.method == Method::kFull ? 2e-5 : 2e-4);
 
   setup.device = device ? *device : choose_device(options.device);
   setup.compute = choose_compute(options.dtype, setup.device);
   setup.config = model::read_config(options.model);
+  take_adapter_settings(options, setup.config);
   setup.source = io::open_checkpoint(options.model);
 
   data::EncodeOptions encode;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ops/elementwise.h"
+#include "train/options.h"
 
 namespace wgrad::train {
 namespace {
@@ -20,10 +21,6 @@ model::LoadOptions load_options(const TrainOptions& options) {
   return {ops::WeightPrecision::kCompute, false};
 }
 
-model::LoraConfig lora_config(const TrainOptions& options) {
-  return {options.rank, options.alpha, options.dropout, options.rslora, options.targets};
-}
-
 OptimizerSettings optimizer_settings(const TrainOptions& options) {
   return {options.beta1, options.beta2, options.eps, options.weight_decay, options.max_grad_norm};
 }
@@ -36,8 +33,12 @@ Trainer::Trainer(Context& ctx, const TrainOptions& options, const model::ModelCo
     : ctx_(ctx), model_(model::load_model(ctx, config, std::move(source), load_options(options))) {
   if (options.method != Method::kFull) {
     adapter_ = options.init_adapter.empty()
-                   ? model::Adapter::create(ctx, config, lora_config(options), options.seed)
-                   : model::Adapter::load(ctx, config, options.init_adapter);
+                   ? model::Adapter::create(ctx, model_, lora_config(options), options.seed)
+                   : model::Adapter::load(ctx, config, options.init_adapter, model_.source.get());
+    // What the adapter replaces is not needed any more.
+    if (adapter_->saves_modules()) {
+      model_ = model::replaced(ctx, std::move(model_), adapter_->parameters());
+    }
   }
   model::DecoderSettings settings;
   settings.recompute =

@@ -288,8 +288,16 @@ TEST(BadOptions, NumbersOutOfRangeAreNamedShortly) {
 
 TEST(BadOptions, FullFineTuningTakesNoneOfAnAdapter) {
   const Workplace place;
-  const std::pair<const char*, const char*> options[] = {
-      {"--rank", "4"}, {"--alpha", "8"}, {"--dropout", "0.1"}, {"--targets", "q_proj"}};
+  const std::pair<const char*, const char*> options[] = {{"--rank", "4"},
+                                                         {"--alpha", "8"},
+                                                         {"--dropout", "0.1"},
+                                                         {"--targets", "q_proj"},
+                                                         {"--target-regex", "q_proj"},
+                                                         {"--exclude-modules", "q_proj"},
+                                                         {"--layers-to-transform", "0"},
+                                                         {"--rank-pattern", "q_proj=2"},
+                                                         {"--alpha-pattern", "q_proj=2"},
+                                                         {"--modules-to-save", "norm"}};
   for (const auto& [name, value] : options) {
     expect_refusal(place, place.train({"--method", "full", "--rank", "16", name, value}),
                    {name, value, "trains no adapter"});

@@ -89,6 +89,78 @@ TEST_F(MergeTest, TheMergedModelComputesWhatBaseAndAdapterDo) {
             1e-4);
 }
 
+/// peft computed these logits with the adapter, and with what its merge_and_unload made of it.
+class MergeOfRun : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(MergeOfRun, ComputesWhatPeftDoes) {
+  const fs::path run = data_folder() / "runs" / GetParam();
+  const std::string model_name =
+      nlohmann::json::parse(io::read_text_file(run / "run.json")).at("model");
+  const fs::path base = data_folder() / model_name;
+  const Golden golden(run / "expected.safetensors");
+  const std::vector<int32_t> given = golden.integers("ids");
+  const std::vector<uint32_t> ids(given.begin(), given.end());
+  const std::vector<Row> rows = {{ids, {}}};
+  Context& ctx = context(Device::kCpu);
+  const auto logits = [&](const Model& model, const Adapter* adapter) {
+    const Batch batch = make_batch(ctx, rows, model.config.vocab_size);
+    return ctx.read<float>(Decoder(ctx, model, adapter, {}).logits(batch));
+  };
+  const Model model = load_model(ctx, base, {});
+  const Adapter adapter = Adapter::load(ctx, model.config, run / "adapter", model.source.get());
+  const std::vector<float> expected = golden.values("logits");
+  EXPECT_GT(difference(logits(model, nullptr), expected), 0.1);
+  EXPECT_LE(difference(logits(model, &adapter), expected), 1e-4);
+
+  TemporaryFolder folder;
+  merge_adapter(base, run / "adapter", folder.path() / "merged");
+  const Model merged = load_model(ctx, folder.path() / "merged", {});
+  EXPECT_LE(difference(logits(merged, nullptr), expected), 1e-4);
+  const std::vector<std::string> names = golden.names();
+  if (std::find(names.begin(), names.end(), "merged_logits") != names.end()) {
+    EXPECT_LE(difference(logits(merged, nullptr), golden.values("merged_logits")), 1e-4);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MergeOfRun,
+                         ::testing::Values("dora_qwen2", "embeddings_llama2", "dora_head_llama2",
+                                           "saved_mistral", "saved_qwen3", "patterns_qwen3",
+                                           "layers_llama3"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_F(MergeTest, GivesATiedOutputLayerThatIsAdaptedATensorOfItsOwn) {
+  Context& ctx = context(Device::kCpu);
+  const Model model = load_model(ctx, base_, {});
+  ASSERT_TRUE(model.config.tied_embeddings);
+  const Adapter adapter =
+      Adapter::create(ctx, model.config, {.rank = 2, .targets = {"embed_tokens", "lm_head"}}, 1);
+  for (const Parameter& p : adapter.parameters().parameters()) {
+    std::vector<float> values(static_cast<size_t>(p.value.size()));
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = static_cast<float>(0.1 * std::sin(static_cast<double>(7 * i + p.name.size())));
+    }
+    ctx.upload<float>(p.value, values);
+  }
+  const fs::path saved = folder_.path() / "adapter";
+  fs::create_directory(saved);
+  adapter.save(ctx, saved, "base");
+  const std::vector<uint32_t> ids = {1, 5, 9, 2, 30};
+  const std::vector<Row> rows = {{ids, {}}};
+  const auto logits = [&](const Model& some, const Adapter* with) {
+    const Batch batch = make_batch(ctx, rows, some.config.vocab_size);
+    return ctx.read<float>(Decoder(ctx, some, with, {}).logits(batch));
+  };
+  for (const fs::path& base : {base_, make_sharded_base()}) {
+    const fs::path out = folder_.path() / ("merged" + base.filename().string());
+    merge_adapter(base, saved, out);
+    const Model merged = load_model(ctx, out, {});
+    EXPECT_FALSE(merged.config.tied_embeddings);
+    // The shards are bfloat16.
+    const double bound = base == base_ ? 1e-4 : 0.5;
+    EXPECT_LE(difference(logits(merged, nullptr), logits(model, &adapter)), bound);
+  }
+}
+
 TEST_F(MergeTest, CopiesEverythingElseByteForByte) {
   merge_adapter(base_, adapter_, out_);
   for (const char* file : {"config.json", "tokenizer.json", "tokenizer_config.json"}) {
@@ -140,7 +212,7 @@ TEST_F(MergeTest, AGgufFileBecomesAHuggingFaceFolder) {
   const fs::path saved = folder_.path() / "adapter";
   fs::create_directory(saved);
   adapter.save(ctx, saved, base.string());
-  merge_adapter(base, saved, out_);
+  EXPECT_GT(merge_adapter(base, saved, out_), 0) << "Q8_0";
 
   const std::vector<uint32_t> ids = {1, 5, 9, 2, 30};
   const std::vector<Row> rows = {{ids, {}}};

@@ -1,4 +1,4 @@
-//! The C interface of the tokenizer and the chat template; its declarations are in
+//! The C interface of the tokenizer, the chat template and name patterns; its declarations are in
 //! `src/text/rust_interface.h`.
 //!
 //! Every function that can fail returns 0 or 1 and, with 1, fills `error`; no panic crosses the
@@ -10,6 +10,7 @@ mod python;
 mod template;
 mod tokenizer;
 
+use regex::Regex;
 use std::ptr;
 use std::slice;
 use template::Template;
@@ -261,4 +262,46 @@ pub unsafe extern "C" fn wgrad_template_render(
 ) -> i32 {
     let work = || (*template).render(text(data, size)?, local_seconds);
     finish(error, work, |rendered| out.write(rendered.into()))
+}
+
+/// An expression that must match the whole of a text.
+///
+/// # Safety
+/// `data` holds `size` bytes; the outputs may be written.
+#[no_mangle]
+pub unsafe extern "C" fn wgrad_pattern_new(
+    data: *const u8,
+    size: usize,
+    out: *mut *mut Regex,
+    error: *mut Buffer<u8>,
+) -> i32 {
+    let work = || {
+        let expression = text(data, size)?;
+        // By itself first: "a)|(b" is no expression, and would be one between the parentheses.
+        Regex::new(expression).map_err(|e| e.to_string())?;
+        Regex::new(&format!(r"\A(?:{expression})\z")).map_err(|e| e.to_string())
+    };
+    finish(error, work, |pattern| {
+        out.write(Box::into_raw(Box::new(pattern)))
+    })
+}
+
+/// # Safety
+/// `pattern` came from `wgrad_pattern_new` and is not used again.
+#[no_mangle]
+pub unsafe extern "C" fn wgrad_pattern_free(pattern: *mut Regex) {
+    drop(Box::from_raw(pattern));
+}
+
+/// Returns 1 where the whole text matches, else 0.
+///
+/// # Safety
+/// `pattern` is alive, `data` holds `size` bytes.
+#[no_mangle]
+pub unsafe extern "C" fn wgrad_pattern_matches(
+    pattern: *const Regex,
+    data: *const u8,
+    size: usize,
+) -> i32 {
+    guard::catch(|| Ok((*pattern).is_match(text(data, size)?))).map_or(0, i32::from)
 }
