@@ -105,7 +105,7 @@ TEST(Samples, AreWhatTheAdapterOfTheStepWrites) {
   for (const size_t which : {size_t{0}, record.samples.size() - 1}) {
     InferenceOptions inference;
     inference.model = o.model;
-    inference.adapter = which == 0 ? "" : o.out;
+    if (which != 0) inference.adapters = {o.out};
     inference.device = "cpu";
     LoadedModel loaded = load_for_inference(inference);
     model::GenerateOptions generate;
