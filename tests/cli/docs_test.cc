@@ -2,6 +2,7 @@
 #include <cctype>
 #include <regex>
 #include <set>
+#include <sstream>
 
 #include "testing.h"
 
@@ -130,6 +131,15 @@ TEST(Documents, LinkToFilesAndHeadingsThatExist) {
     }
   }
   EXPECT_GT(links, 40);
+}
+
+TEST(Documents, AreAllInTheIndex) {
+  const std::string index = read_file(kSource / "docs/README.md");
+  for (const auto& entry : fs::directory_iterator(kSource / "docs")) {
+    const std::string name = entry.path().filename();
+    if (!name.ends_with(".md") || name == "README.md") continue;
+    EXPECT_THAT(index, ::testing::HasSubstr("](" + name + ")")) << "add it to docs/README.md";
+  }
 }
 
 /// Every source of the program in one text, string literals that follow each other joined.
