@@ -1,10 +1,9 @@
 # Dawn, the WebGPU implementation: target wgrad_dawn.
 # A Dawn found by CMake (or given by -DDawn_DIR=) comes first; otherwise a pinned prebuilt is brought
 # by pip (the library) and npm (the headers) and checked by hash.
-# Programs find the library beside themselves, built or installed.
+# wgrad_dawn_shared names the imported shared library, to be installed beside the program.
 set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
-list(APPEND CMAKE_INSTALL_RPATH "$ORIGIN")
-include(GNUInstallDirs)
+set(wgrad_dawn_shared "")
 
 add_library(wgrad_dawn INTERFACE)
 
@@ -16,7 +15,7 @@ if(Dawn_FOUND)
       target_link_libraries(wgrad_dawn INTERFACE ${target})
       get_target_property(wgrad_dawn_kind ${target} TYPE)
       if(wgrad_dawn_kind STREQUAL "SHARED_LIBRARY")
-        install(FILES $<TARGET_FILE:${target}> DESTINATION ${CMAKE_INSTALL_BINDIR})
+        set(wgrad_dawn_shared ${target})
       endif()
       return()
     endif()
@@ -96,4 +95,5 @@ set_target_properties(wgrad_dawn_library PROPERTIES
   IMPORTED_LOCATION ${PROJECT_BINARY_DIR}/libwebgpu_dawn.so
   INTERFACE_INCLUDE_DIRECTORIES ${wgrad_dawn_folder}/include)
 target_link_libraries(wgrad_dawn INTERFACE wgrad_dawn_library)
-install(FILES ${PROJECT_BINARY_DIR}/libwebgpu_dawn.so DESTINATION ${CMAKE_INSTALL_BINDIR})
+set(wgrad_dawn_shared wgrad_dawn_library)
+set(wgrad_dawn_licences ${wgrad_dawn_folder}/rillfacet-0.1.3.dist-info/licenses)

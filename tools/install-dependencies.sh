@@ -1,19 +1,23 @@
 #!/usr/bin/env bash
-# Brings the packages that building (build), testing (test) or formatting (format) needs. Installs
-# them with apt where it may; else says which command does it. Packages that are there cost nothing.
+# Brings the packages that building (build), testing (test), formatting (format), the reference (docs)
+# or making packages (package) needs. Installs them with apt where it may; else says which command does
+# it. Packages that are there cost nothing.
 # Where there is no apt it looks for the programs alone: CMake names a library that it does not find.
 set -euo pipefail
 
 declare -A packages=(
   [build]="g++ make cmake ninja-build git python3 python3-pip libfmt-dev libcli11-dev
            nlohmann-json3-dev libyaml-cpp-dev libdnnl-dev libvulkan1 zlib1g-dev"
-  [test]="libgtest-dev libgmock-dev chromium groff-base"
+  [test]="libgtest-dev libgmock-dev chromium groff-base doxygen dpkg-dev"
   [format]="clang-format"
+  [docs]="doxygen"
+  [package]="dpkg-dev"
 )
 # A package whose program is there already, from wherever, is not asked for.
 declare -A programs=([g++]=g++ [make]=make [cmake]=cmake [ninja-build]=ninja [git]=git
                      [python3]=python3 [clang-format]=clang-format [npm]=npm
-                     [chromium]=chromium [groff-base]=groff)
+                     [chromium]=chromium [groff-base]=groff [doxygen]=doxygen
+                     [dpkg-dev]=dpkg-shlibdeps)
 
 installed() {
   local package=$1

@@ -22,16 +22,16 @@ class Error : public std::runtime_error {
   Error(ErrorKind kind, std::string_view where, std::string_view seen,
         std::string_view expected = {}, std::string_view action = {});
 
-  ErrorKind kind() const noexcept { return kind_; }
+  ErrorKind kind() const noexcept { return kind_; }  ///< what a caller can do about it
 
  private:
   ErrorKind kind_;
 };
 
-/// Shorthands for the two kinds; to be thrown: `throw input_error(...)`.
+/// An error of kind kInput, to be thrown: `throw input_error(...)`.
 Error input_error(std::string_view where, std::string_view seen, std::string_view expected = {},
                   std::string_view action = {});
 Error runtime_failure(std::string_view where, std::string_view seen, std::string_view expected = {},
-                      std::string_view action = {});
+                      std::string_view action = {});  ///< the same of kind kRuntime
 
 }  // namespace wgrad

@@ -1,66 +1,21 @@
-#include <cstring>
+#include <cstddef>
+#include <span>
 
-#include "ops/export_kernels.h"
+#include "ops/kernel_runner.h"
 #include "ops/verify_exported.h"
 #include "ops/verify_families.h"
-#include "ops/workgroup_expression.h"
 
 namespace wgrad::ops {
 namespace {
 
-const ExportedKernel& kernel_named(const std::string& name) {
-  for (const ExportedKernel& kernel : exported_kernels()) {
-    if (kernel.name == name) return kernel;
+void run_by_table(Context& ctx, const std::string& name, ExportedBuffers& buffers,
+                  const ExportedFields& fields) {
+  const Kernel& kernel = kernel_named(name);
+  std::vector<std::span<std::byte>> bytes;
+  for (const KernelBinding& b : kernel.bindings) {
+    bytes.push_back(std::as_writable_bytes(std::span(buffers.at(std::string(b.name)))));
   }
-  throw runtime_failure("exported kernels", "no kernel " + name);
-}
-
-std::vector<std::byte> uniform_of(const ExportedKernel& kernel, const ExportedFields& fields) {
-  std::vector<std::byte> bytes;
-  for (const ExportedField& f : kernel.fields) {
-    const double value = fields.at(std::string(f.name));
-    const auto real = static_cast<float>(value);
-    const auto whole = static_cast<uint32_t>(value);
-    const auto* first = reinterpret_cast<const std::byte*>(
-        f.is_f32 ? static_cast<const void*>(&real) : static_cast<const void*>(&whole));
-    bytes.insert(bytes.end(), first, first + 4);
-  }
-  return bytes;
-}
-
-/// Dispatches a kernel by what the table of exported kernels says.
-void run_kernel(Context& ctx, const std::string& name, ExportedBuffers& buffers,
-                const ExportedFields& fields) {
-  const ExportedKernel& kernel = kernel_named(name);
-  gpu::Device& device = ctx.device();
-  std::vector<gpu::Buffer> memory;
-  memory.reserve(kernel.bindings.size());
-  std::vector<gpu::Binding> bindings;
-  uint32_t writable = 0;
-  for (const ExportedBinding& b : kernel.bindings) {
-    const std::vector<uint32_t>& words = buffers.at(std::string(b.name));
-    memory.push_back(device.allocate(words.size() * 4, "verify"));
-    if (b.written) writable |= 1u << bindings.size();
-    bindings.push_back({&memory.back(), 0, words.size() * 4});
-    device.upload(bindings.back(), std::as_bytes(std::span(words)));
-  }
-  const std::vector<std::byte> uniform = uniform_of(kernel, fields);
-  for (const ExportedEntryPoint& entry : kernel.entry_points) {
-    gpu::KernelSpec spec;
-    spec.source = kernel.name;
-    spec.entry_point = entry.name;
-    spec.generated_text = kernel.text();
-    const auto count = [&](std::string_view text) {
-      return static_cast<uint32_t>(WorkgroupExpression(text, fields).value());
-    };
-    device.dispatch(spec, bindings, writable, uniform,
-                    {count(entry.x), count(entry.y), count(entry.z)});
-  }
-  for (size_t i = 0; i < bindings.size(); ++i) {
-    if (!kernel.bindings[i].written) continue;
-    std::vector<uint32_t>& words = buffers.at(std::string(kernel.bindings[i].name));
-    device.read(bindings[i], std::as_writable_bytes(std::span(words)));
-  }
+  run_kernel(ctx.device(), kernel, bytes, fields);
 }
 
 }  // namespace
@@ -71,7 +26,7 @@ void add_exported_cases(const Context& ctx, VerifyLevel level, std::vector<Verif
     cases.push_back({"exported " + std::string(c.kernels), std::string(c.what), [c](Context& on) {
                        return run_exported(c, [&](const std::string& name, ExportedBuffers& buffers,
                                                   const ExportedFields& fields) {
-                         run_kernel(on, name, buffers, fields);
+                         run_by_table(on, name, buffers, fields);
                        });
                      }});
   }

@@ -13,7 +13,8 @@
 
 namespace wgrad::ops {
 
-/// Evaluates a manifest's workgroup count: integers, fields, + - * /, ceil_div, min, max, ().
+/// Evaluates an expression of kernels() or the manifest (workgroups, elements): integers, fields,
+/// + - * /, ceil_div, min, max, (). Throws on a result past 63 bits and on division by zero.
 class WorkgroupExpression {
  public:
   WorkgroupExpression(std::string_view text, const std::map<std::string, double>& fields)
@@ -27,7 +28,7 @@ class WorkgroupExpression {
 
  private:
   Error bad(std::string_view what) const {
-    return runtime_failure("workgroup count", fmt::format("{} in {}", what, text_));
+    return input_error("kernel's sizes", fmt::format("{} in {}", what, text_));
   }
   std::string rest() const { return std::string(text_.substr(at_)); }
   bool take(char c) {
@@ -40,7 +41,7 @@ class WorkgroupExpression {
     int64_t v = product();
     for (;;) {
       if (take('+')) {
-        v += product();
+        if (__builtin_add_overflow(v, product(), &v)) throw bad("too large a number");
       } else if (take('-')) {
         v -= product();
       } else {
@@ -52,13 +53,17 @@ class WorkgroupExpression {
     int64_t v = factor();
     for (;;) {
       if (take('*')) {
-        v *= factor();
+        if (__builtin_mul_overflow(v, factor(), &v)) throw bad("too large a number");
       } else if (take('/')) {
-        v /= factor();
+        v /= divisor(factor());
       } else {
         return v;
       }
     }
+  }
+  int64_t divisor(int64_t v) const {
+    if (v == 0) throw bad("division by zero");
+    return v;
   }
   int64_t factor() {
     if (take('(')) {
@@ -78,7 +83,7 @@ class WorkgroupExpression {
     if (!take(',')) throw bad("expected , at " + rest());
     const int64_t b = sum();
     if (!take(')')) throw bad("expected ) at " + rest());
-    if (word == "ceil_div") return (a + b - 1) / b;
+    if (word == "ceil_div") return a / divisor(b) + (a % b > 0 ? 1 : 0);
     if (word == "min") return std::min(a, b);
     if (word == "max") return std::max(a, b);
     throw bad("unknown function " + word);

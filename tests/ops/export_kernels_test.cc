@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "ops/export_testing.h"
+#include "ops/kernel_runner.h"
 #include "ops/verify_exported.h"
+#include "ops/workgroup_expression.h"
 #include "wgrad/error.h"
 
 namespace wgrad::ops {
@@ -76,6 +78,29 @@ TEST_F(ExportedKernels, AreTenWithTheirOriginalInterfaces) {
 
 TEST_F(ExportedKernels, AreReportedWhenTheFolderCannotBeMade) {
   EXPECT_THROW(export_kernels(folder_ / "manifest.json" / "below"), Error);
+}
+
+TEST_F(ExportedKernels, TakeBuffersOfTheSizesThatTheTableSays) {
+  size_t seen = 0;
+  const auto compare = [&](const std::string& name, ExportedBuffers& buffers,
+                           const ExportedFields& fields) {
+    for (const KernelBinding& b : kernel_named(name).bindings) {
+      ASSERT_EQ(buffers.at(std::string(b.name)).size(),
+                WorkgroupExpression(b.elements, fields).value())
+          << name << ", " << b.name << " [" << b.elements << "]";
+      ++seen;
+    }
+  };
+  for (const ExportedCase& c : exported_cases()) run_exported(c, compare);
+  EXPECT_GT(seen, 30u);
+}
+
+TEST_F(ExportedKernels, HaveSizesWithoutOverflowAndDivisionByZero) {
+  const ExportedFields fields = {{"n", 4294967295.0}, {"zero", 0}};
+  EXPECT_THROW(WorkgroupExpression("n*n*n", fields).value(), Error);
+  EXPECT_THROW(WorkgroupExpression("n/zero", fields).value(), Error);
+  EXPECT_THROW(WorkgroupExpression("ceil_div(n,zero)", fields).value(), Error);
+  EXPECT_EQ(WorkgroupExpression("ceil_div(n,256)", fields).value(), 16777216u);
 }
 
 // The same checks are rows of `wgrad verify`.

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "ops/context.h"
-#include "ops/export_kernels.h"
 #include "ops/verify.h"
+#include "wgrad/kernels.h"
 
 namespace wgrad::ops {
 namespace {
@@ -55,8 +55,8 @@ std::vector<gpu::KernelSpec> kernels_for(const gpu::Features& features, const gp
 
 std::vector<gpu::KernelSpec> exported() {
   std::vector<gpu::KernelSpec> specs;
-  for (const ExportedKernel& kernel : exported_kernels()) {
-    for (const ExportedEntryPoint& entry : kernel.entry_points) {
+  for (const Kernel& kernel : kernels()) {
+    for (const KernelEntryPoint& entry : kernel.entry_points) {
       specs.push_back({kernel.name, entry.name, {}, {}, {}});
     }
   }
