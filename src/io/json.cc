@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json_marks.h"
 #include "io/file_descriptor.h"
 #include "wgrad/error.h"
 
@@ -37,15 +38,8 @@ std::string position(std::string_view text, std::size_t offset, const JsonOption
 void check_structure(std::string_view text, const JsonOptions& options) {
   std::size_t depth = 0;
   std::size_t separators = 0;
-  bool in_string = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '{' || c == '[') {
+  for_each_json_mark(text, [&](char c, std::size_t i) {
+    if (c == '{' || c == '[') {
       if (++depth > options.max_depth) {
         throw input_error(position(text, i, options),
                           fmt::format("JSON nested deeper than {} levels", options.max_depth),
@@ -58,22 +52,15 @@ void check_structure(std::string_view text, const JsonOptions& options) {
                         fmt::format("JSON of more than {} values", kMaxValues), "fewer values",
                         "check that this is the right file");
     }
-  }
+  });
 }
 
 // Objects that keep their order look a key up in a line: refuses sizes at which that takes long.
 void check_keys(std::string_view text, const JsonOptions& options) {
   std::vector<std::size_t> keys_of_open;
   std::size_t keys = 0;
-  bool in_string = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '{') {
+  for_each_json_mark(text, [&](char c, std::size_t i) {
+    if (c == '{') {
       keys_of_open.push_back(0);
     } else if (c == '}' && !keys_of_open.empty()) {
       keys_of_open.pop_back();
@@ -85,7 +72,7 @@ void check_keys(std::string_view text, const JsonOptions& options) {
                           "smaller objects", "split the row");
       }
     }
-  }
+  });
 }
 
 // The part of the parser's message that says what is wrong, without its prefix and not too long.

@@ -8,6 +8,7 @@
 #include <system_error>
 #include <vector>
 
+#include "base/json_marks.h"
 #include "wgrad/error.h"
 
 namespace wgrad::text {
@@ -36,15 +37,8 @@ std::string place(std::string_view text, size_t byte) {
 void check_structure(std::string_view text, const std::filesystem::path& path) {
   std::vector<size_t> keys_of_open;
   size_t separators = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '{' || c == '[') {
+  for_each_json_mark(text, [&](char c, std::size_t) {
+    if (c == '{' || c == '[') {
       keys_of_open.push_back(0);
       if (keys_of_open.size() > kDeepest) {
         refuse_structure(path, fmt::format("is nested deeper than {} levels", kDeepest));
@@ -56,7 +50,7 @@ void check_structure(std::string_view text, const std::filesystem::path& path) {
     } else if (c == ',' && ++separators > kMostValues) {
       refuse_structure(path, fmt::format("has more than {} values", kMostValues));
     }
-  }
+  });
 }
 
 }  // namespace
