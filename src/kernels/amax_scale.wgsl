@@ -1,5 +1,6 @@
 // The exact power of two that brings the largest magnitude of a tensor into [2^14, 2^15):
-//   amax_parts  parts[first + g] = largest bits of |x| over every 256th run of 256 elements
+//   amax_parts  parts[first + g] = largest bits of |x| over every so many runs of 256 elements as there
+//               are workgroups; amax_parts_4: the same by vectors, n and x_offset multiples of 4
 //   amax_scale  scales[0] = 1 / power, scales[1] = power, from `count` parts
 // Magnitudes are compared as bits, so a value that is not finite counts as the largest.
 //
@@ -18,6 +19,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read_write> parts: array<u32>;
 @group(0) @binding(2) var<uniform> p: Params;
 
+@group(0) @binding(0) var<storage, read> x4: array<vec4<u32>>;
 @group(0) @binding(0) var<storage, read> all_parts: array<u32>;
 @group(0) @binding(1) var<storage, read_write> scales: array<f32>;
 
@@ -43,6 +45,28 @@ fn amax_parts(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) gri
     own = max(own, x[p.x_offset + i] & 0x7fffffffu);
   }
   let all = workgroup_largest(t, own);
+  if (t == 0u) {
+    parts[p.first + wg.x] = all;
+  }
+}
+
+// Four vectors are on their way at a time; those beyond the end are the last one again.
+@compute @workgroup_size(256)
+fn amax_parts_4(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) grid: vec3<u32>,
+                @builtin(local_invocation_index) t: u32) {
+  let first = p.x_offset / 4u;
+  let last = p.n / 4u - 1u;
+  let stride = grid.x * 256u;
+  var own = vec4<u32>();
+  for (var i = wg.x * 256u + t; i <= last; i += stride * 4u) {
+    let a = x4[first + i];
+    let b = x4[first + min(i + stride, last)];
+    let c = x4[first + min(i + stride * 2u, last)];
+    let d = x4[first + min(i + stride * 3u, last)];
+    own = max(own, max(max(a & vec4<u32>(0x7fffffffu), b & vec4<u32>(0x7fffffffu)),
+                       max(c & vec4<u32>(0x7fffffffu), d & vec4<u32>(0x7fffffffu))));
+  }
+  let all = workgroup_largest(t, max(max(own.x, own.y), max(own.z, own.w)));
   if (t == 0u) {
     parts[p.first + wg.x] = all;
   }

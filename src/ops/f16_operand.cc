@@ -90,24 +90,28 @@ F16Operand pack_f16_rows(Context& ctx, const Tensor& x, int64_t rows, int64_t co
 }
 
 Tensor amax_scale(Context& ctx, const Tensor& x) {
-  constexpr int64_t kParts = 256;  // workgroups of one launch
+  constexpr int64_t kMostParts = 1024;  // workgroups of one launch
   struct Params {
     uint32_t n, x_offset, first, count;
   };
   static const gpu::KernelSpec kPartsSpec{"amax_scale", "amax_parts", {}, {}, {}, true};
+  static const gpu::KernelSpec kPartsSpec4{"amax_scale", "amax_parts_4", {}, {}, {}, true};
   static const gpu::KernelSpec kScaleSpec{"amax_scale", "amax_scale", {}, {}, {}, true};
   const int64_t step = rows_per_binding(ctx, "matmul_f16", x.size(), 4);
   const int64_t launches = std::max<int64_t>(ceil_div(x.size(), step), 1);
-  const Tensor parts = ctx.allocate({launches * kParts}, DType::kU32, "scratch/amax");
+  const int64_t workgroups = std::clamp<int64_t>(ceil_div(x.size(), 4096), 1, kMostParts);
+  const Tensor parts = ctx.allocate({launches * workgroups}, DType::kU32, "scratch/amax");
   const Tensor scales = ctx.allocate({2}, DType::kF32, "scratch/f16_scales");
   for (int64_t i = 0; i < launches; ++i) {
     const int64_t begin = i * step, count = std::min(step, x.size() - begin);
     const Window from = window(x.flat(begin, count));
-    const Params p{static_cast<uint32_t>(count), from.offset, static_cast<uint32_t>(i * kParts), 0};
-    launch(ctx, kPartsSpec, {in(from.tensor), out(parts)}, p,
-           {static_cast<uint32_t>(kParts), 1, 1});
+    const Params p{static_cast<uint32_t>(count), from.offset, static_cast<uint32_t>(i * workgroups),
+                   0};
+    const bool vectors = count > 0 && count % 4 == 0 && from.offset % 4 == 0;
+    launch(ctx, vectors ? kPartsSpec4 : kPartsSpec, {in(from.tensor), out(parts)}, p,
+           groups(workgroups));
   }
-  const Params p{0, 0, 0, static_cast<uint32_t>(launches * kParts)};
+  const Params p{0, 0, 0, static_cast<uint32_t>(launches * workgroups)};
   launch(ctx, kScaleSpec, {in(parts), out(scales)}, p, {1, 1, 1});
   return scales;
 }
