@@ -143,6 +143,8 @@ void write_grad_kv_head(WgslWriter& w, int64_t step_queries, bool capped) {
   w.line("  let queries_end = max(last_query_of(min(first + {}u, last_key)), first);",
          kGradKvKeys - 1);
   w.line("  let tiles = (queries_end - first + {}u) / {}u;", kTile - 1, kTile);
+  w.line("  let whole = is_own(first) && is_own(first + {}u);", kGradKvKeys - 1);
+  w.line("  let unmasked_end = select(0u, last_query_of(min(first, last_key)), whole);");
   w.line("  let statistic_part = t / {}u % 2u;  // 0: logsumexp, 1: delta", step_queries);
   w.line("  let delta_factor = factors[3].x * factors[2].x;");
   w.line("  let statistic_factor = select(1.0, delta_factor, statistic_part == 1u);");
@@ -225,8 +227,6 @@ std::string grad_kv_source(int64_t packed_dim, bool keep, bool capped) {
   write_grad_kv_bindings(w, keep ? "vec4<u32>" : nullptr);
   write_common(w, l.total);
   write_grad_kv_head(w, kTile, capped);
-  w.line("  let whole = is_own(first) && is_own(first + {}u);", kGradKvKeys - 1);
-  w.line("  let unmasked_end = select(0u, last_query_of(min(first, last_key)), whole);");
   w.line("  let steps = tiles * group_heads;");
   w.line("  let my_scores = {}u + row * {}u + part * 2u;", l.scores, kScoreRow);
   w.line("  let my_weights = {}u + row * {}u + part;", l.weights, kWeightRow);
