@@ -16,6 +16,7 @@
 #include "train/options.h"
 #include "train/synthetic.h"
 #include "train_options.h"
+#include "wgrad/error.h"
 
 namespace wgrad::cli {
 namespace {
@@ -101,8 +102,8 @@ nlohmann::ordered_json bench_generation(const train::DeviceChoice& device, Compu
     const std::unique_ptr<Context> ctx = train::open_context(device, compute);
     copy_rate = ops::run_bench(*ctx, ops::bench_cases(*ctx).front()).gigabytes_per_second;
   }
-  const train::GenerationBench bench{o.step.shape, o.step.tokens, o.new_tokens, o.step.method,
-                                     o.step.rank};
+  const train::GenerationBench bench{o.step.shape,  o.step.tokens, o.new_tokens,
+                                     o.step.method, o.step.rank,   o.step.dora};
   const train::GenerationTimes t = train::bench_generation(device, compute, bench);
   const double rate = static_cast<double>(t.bytes_a_token) / t.seconds_a_token / 1e9;
   nlohmann::ordered_json json;
@@ -161,6 +162,10 @@ int run(Options& o) {
   const train::DeviceChoice device = train::choose_device(o.device);
   const ComputeType compute = train::choose_compute(enum_of<Precision>(o.dtype), device);
   o.step.method = enum_of<Method>(o.method);
+  if (o.step.dora && o.step.method == Method::kFull) {
+    throw input_error("--dora", "with --method full", "an adapter whose weights it scales",
+                      "choose --method lora or qlora");
+  }
   o.step.recompute = enum_of<Recompute>(o.recompute);
   nlohmann::ordered_json json;
   json["device"] = device.name();
@@ -199,12 +204,14 @@ Run add_bench(CLI::App& app) {
       ->check(CLI::IsMember({"auto", "f32", "f16"}))
       ->capture_default_str();
   app.add_option("--shape", o->step.shape,
-                 "of the training step: smollm2-135m, llama-3.2-1b, qwen3-4b or llama-3.1-8b")
+                 "of the training step: smollm2-135m, llama-3.2-1b, gemma-2-2b, qwen3-4b or "
+                 "llama-3.1-8b")
       ->capture_default_str();
   app.add_option("--method", o->method, "what the step trains")
       ->check(CLI::IsMember({"lora", "qlora", "full"}))
       ->capture_default_str();
   app.add_option("--rank", o->step.rank, "LoRA rank")->check(AtLeast(1))->capture_default_str();
+  app.add_flag("--dora", o->step.dora, "with the adapter's weights scaled by DoRA");
   app.add_option("--rows", o->step.rows, "rows a step")->check(AtLeast(1))->capture_default_str();
   app.add_option("--tokens", o->step.tokens, "tokens a row")
       ->check(CLI::Range(2, 1 << 20))

@@ -10,7 +10,9 @@
 namespace wgrad::ops {
 namespace {
 
-constexpr int64_t kLargestHead = 128;
+/// All kernels multiply heads of up to so many elements, those of kWideKernels wider ones.
+constexpr int64_t kLargestNarrowHead = 128;
+constexpr int64_t kLargestHead = 256;
 
 /// Fewer queries than this leave a tile mostly empty.
 constexpr int64_t kSmallestMatrixBatch = 32;
@@ -19,11 +21,18 @@ constexpr AttentionMatrixKernel kKernels[] = {
     AttentionMatrixKernel::kForward, AttentionMatrixKernel::kGradQ, AttentionMatrixKernel::kGradKv,
     AttentionMatrixKernel::kGradKvKeep, AttentionMatrixKernel::kGradQKept};
 
+/// Without kGradQ and kGradKv, whose operands would not fit in registers.
+constexpr AttentionMatrixKernel kWideKernels[] = {AttentionMatrixKernel::kForward,
+                                                  AttentionMatrixKernel::kGradKvKeep,
+                                                  AttentionMatrixKernel::kGradQKept};
+
 /// Storage buffers of kGradKvKeep.
 constexpr uint32_t kKeepBuffers = 9;
 
 int64_t tiles(AttentionMatrixKernel kernel, const AttentionShape& s, int64_t tokens) {
-  return ceil_div(tokens, attention_matrix_shape(kernel, attention_packed_dim(s.head_dim)).rows);
+  const AttentionMatrixShape shape =
+      attention_matrix_shape(kernel, attention_packed_dim(s.head_dim));
+  return ceil_div(tokens, shape.rows) * shape.workgroups;
 }
 
 /// Workgroups of one dispatch that keep a large device busy to its end: with half of them, the last
@@ -58,6 +67,14 @@ KeptScores kept_scores(const Context& ctx, const AttentionShape& s, int64_t toke
   return kept;
 }
 
+bool fit(const Context& ctx, std::span<const AttentionMatrixKernel> kernels, int64_t head_dim) {
+  return std::all_of(kernels.begin(), kernels.end(), [&](AttentionMatrixKernel kernel) {
+    const auto shape = attention_matrix_shape(kernel, attention_packed_dim(head_dim));
+    return shape.workgroup_bytes <= ctx.limits().max_workgroup_memory &&
+           shape.invocations <= ctx.limits().max_workgroup_invocations;
+  });
+}
+
 }  // namespace
 
 bool has_attention_matrices(const Context& ctx) {
@@ -66,16 +83,16 @@ bool has_attention_matrices(const Context& ctx) {
       f.subgroup_max_size != 32) {
     return false;
   }
-  return std::all_of(std::begin(kKernels), std::end(kKernels), [&](AttentionMatrixKernel kernel) {
-    const auto shape = attention_matrix_shape(kernel, attention_packed_dim(kLargestHead));
-    return shape.workgroup_bytes <= ctx.limits().max_workgroup_memory &&
-           shape.invocations <= ctx.limits().max_workgroup_invocations;
-  });
+  return fit(ctx, kKernels, kLargestNarrowHead);
 }
 
 bool attention_uses_matrices(const Context& ctx, const AttentionShape& s, int64_t queries) {
-  return ctx.compute() == ComputeType::kF16 && s.head_dim <= kLargestHead && s.scale >= 0.0f &&
-         queries >= kSmallestMatrixBatch && has_attention_matrices(ctx);
+  if (ctx.compute() != ComputeType::kF16 || s.head_dim > kLargestHead || s.scale < 0.0f ||
+      queries < kSmallestMatrixBatch || !has_attention_matrices(ctx)) {
+    return false;
+  }
+  if (s.head_dim <= kLargestNarrowHead) return true;
+  return fit(ctx, kWideKernels, kLargestHead) && kept_scores(ctx, s, queries).kv_heads > 0;
 }
 
 void attention_forward_matrix(Context& ctx, const AttentionShape& s, const AttentionParams& params,

@@ -5,22 +5,29 @@
 namespace wgrad::ops::attention_matrix {
 namespace {
 
-/// For packed heads of 128: 32 queries a step, eight of one key a lane, four barriers.
+/// For packed heads of 128 and 256: 32 queries a step, eight of one key a lane, four barriers. With
+/// 32 keys half of the lanes take keys.
 struct GradKvLayout : Layout {
   explicit GradKvLayout(int64_t packed_dim)
       : Layout(packed_dim),
+        keys(grad_kv_keys(*this)),
+        blocks(wide() ? 1 : 2),
+        columns(wide() ? packed_dim / 64 : half()),
         grad_out(kTile * row),
         statistics(2 * kTile * row),
         scores(statistics + 2 * kTile / 4),
-        score_size(kGradKvKeys * kScoreRow),
+        score_size(keys * kScoreRow),
         weights(scores + 2 * score_size),
-        weight_size(kGradKvKeys * kWeightRow),
+        weight_size(keys * kWeightRow),
         total(weights + 2 * weight_size) {}
+  int64_t keys;
+  int blocks;       ///< of 16 keys that a subgroup multiplies with queries
+  int64_t columns;  ///< blocks of 16 columns that it sums
   int64_t grad_out, statistics, scores, score_size, weights, weight_size, total;
 };
 
 AttentionMatrixShape shape_of(const GradKvLayout& l) {
-  return {kGradKvKeys, kGradKvSubgroups * 32, l.total * 16};
+  return {kGradKvKeys, kGradKvSubgroups * 32, l.total * 16, kGradKvKeys / l.keys};
 }
 
 void write_grad_kv_load(WgslWriter& w, const Staging& staging) {
@@ -39,22 +46,23 @@ void write_grad_kv_store(WgslWriter& w, const GradKvLayout& l, const Staging& st
 }
 
 void write_grad_kv_products(WgslWriter& w, const GradKvLayout& l) {
-  for (int s = 0; s < 2; ++s) w.line("    var s{} = {}();", s, kResult);
+  for (int s = 0; s < l.blocks; ++s) w.line("    var s{} = {}();", s, kResult);
   for (int64_t d = 0; d < l.steps(); ++d) {
     w.line("    {{ let qf = {};",
            load_matrix("right", "col_major", fmt::format("product_in + {}u", d * 2), l.row));
-    for (int s = 0; s < 2; ++s) {
+    for (int s = 0; s < l.blocks; ++s) {
       w.line("      s{0} = subgroupMatrixMultiplyAccumulate(f{0}_{1}, qf, s{0});", s, d);
     }
     w.line("    }}");
   }
-  for (int64_t s = 0; s < 2; ++s) {
+  for (int64_t s = 0; s < l.blocks; ++s) {
     w.line("    subgroupMatrixStore<row_major>(&sm, product_out + {}u, s{}, {}u);",
            s * 16 * kScoreRow, s, kScoreRow);
   }
 }
 
 void write_grad_kv_weights(WgslWriter& w, const GradKvLayout& l, bool keep, bool capped) {
+  if (l.wide()) w.line("    if (t < {}u) {{", 4 * l.keys);
   for (int i = 0; i < 2; ++i) {
     std::string score = score_text(capped, fmt::format("four(my_scores + {}u)", i));
     if (capped) {
@@ -63,8 +71,7 @@ void write_grad_kv_weights(WgslWriter& w, const GradKvLayout& l, bool keep, bool
     }
     w.line("    var x{} = exp2({} * to_log2 - four({}u + part * 2u));", i, score, l.statistics + i);
   }
-  w.line("    if (tile_first < first + {}u || tile_first + {}u > unmasked_end) {{", kGradKvKeys,
-         kTile);
+  w.line("    if (tile_first < first + {}u || tile_first + {}u > unmasked_end) {{", l.keys, kTile);
   w.line("      let my_query = tile_first + part * 8u;");
   write_mask(w, "x", 2, "my_query", "vec4<f32>()", "key", "end");
   w.line("    }}");
@@ -78,6 +85,7 @@ void write_grad_kv_weights(WgslWriter& w, const GradKvLayout& l, bool keep, bool
   w.line("    let grad_scores = packed(y0, y1);");
   w.line("    sm[my_weights + {}u] = grad_scores;", l.weight_size);
   if (keep) w.line("    kept[keep_at] = grad_scores;");
+  if (l.wide()) w.line("    }}");
 }
 
 void write_grad_kv_sums(WgslWriter& w, const GradKvLayout& l) {
@@ -87,7 +95,7 @@ void write_grad_kv_sums(WgslWriter& w, const GradKvLayout& l) {
              load_matrix("left", "row_major",
                          fmt::format("sum_left + {}u", s * 16 * kWeightRow + kk * 2), kWeightRow));
     }
-    for (int64_t n = 0; n < l.half(); ++n) {
+    for (int64_t n = 0; n < l.columns; ++n) {
       w.line("    {{ let qf = {};",
              load_matrix("right", "row_major",
                          fmt::format("sum_right + {}u", kk * 16 * l.row + n * 2), l.row));
@@ -113,7 +121,8 @@ void write_grad_kv_bindings(WgslWriter& w, const char* kept_type) {
   write_kept_tile(w);
 }
 
-void write_grad_kv_head(WgslWriter& w, int64_t step_queries, bool capped) {
+void write_grad_kv_head(WgslWriter& w, const Layout& l, int64_t step_queries, bool capped) {
+  const int64_t keys = grad_kv_keys(l);
   w.line("// One past the last query that sees the key.");
   w.line("fn last_query_of(key: u32) -> u32 {{");
   w.line("  let end = min(row_end[key] - params.origin, params.queries);");
@@ -128,22 +137,31 @@ void write_grad_kv_head(WgslWriter& w, int64_t step_queries, bool capped) {
   w.line("  let sg = t / 32u;");
   w.line("  let lane = t % 32u;");
   w.line("  let kv_head = params.first_kv_head + group % params.kv_head_count;");
-  w.line("  let first = group / params.kv_head_count * {}u;", kGradKvKeys);
+  w.line("  let first = group / params.kv_head_count * {}u;", keys);
+  w.line("  let start = first / {0}u * {0}u;", kGradKvKeys);
   w.line("  let last_query = params.queries - 1u;");
   w.line("  let last_key = params.keys - 1u;");
   w.line("  let v_base = params.keys * params.kv_heads;");
   w.line("  let group_heads = params.heads / params.kv_heads;");
-  w.line("  let owned = (sg / 4u) * 32u;    // the subgroup's first key in the tile");
-  w.line("  let role = (sg / 2u) % 2u;      // 0: scores and grad_v, 1: grad_out v^T and grad_k");
-  w.line("  let side = sg % 2u;             // half of the products, then half of the columns");
-  w.line("  let row = sg * 8u + lane % 8u;");
+  w.line("  // role 0: scores and grad_v, 1: grad_out v^T and grad_k");
+  w.line("  // side: part of the products, then of the columns");
+  if (l.wide()) {
+    w.line("  let owned = 0u;                 // the subgroup's first key in the tile");
+    w.line("  let role = sg / 4u;");
+    w.line("  let side = sg % 4u;");
+  } else {
+    w.line("  let owned = (sg / 4u) * 32u;    // the subgroup's first key in the tile");
+    w.line("  let role = (sg / 2u) % 2u;");
+    w.line("  let side = sg % 2u;");
+  }
+  w.line("  let row = sg % {}u * 8u + lane % 8u;", keys / 8);
   w.line("  let part = lane / 8u;");
   w.line("  let key = first + row;");
   w.line("  let end = select(0u, last_query_of(min(key, last_key)), is_own(key));");
-  w.line("  let queries_end = max(last_query_of(min(first + {}u, last_key)), first);",
+  w.line("  let queries_end = max(last_query_of(min(start + {}u, last_key)), start);",
          kGradKvKeys - 1);
-  w.line("  let tiles = (queries_end - first + {}u) / {}u;", kTile - 1, kTile);
-  w.line("  let whole = is_own(first) && is_own(first + {}u);", kGradKvKeys - 1);
+  w.line("  let tiles = (queries_end - start + {}u) / {}u;", kTile - 1, kTile);
+  w.line("  let whole = is_own(first) && is_own(first + {}u);", keys - 1);
   w.line("  let unmasked_end = select(0u, last_query_of(min(first, last_key)), whole);");
   w.line("  let statistic_part = t / {}u % 2u;  // 0: logsumexp, 1: delta", step_queries);
   w.line("  let delta_factor = factors[3].x * factors[2].x;");
@@ -167,7 +185,7 @@ void write_grad_kv_keys(WgslWriter& w, const Layout& l, int count, const char* f
   }
   for (int role = 0; role < 2; ++role) {
     w.line("  workgroupBarrier();");
-    w.line("  for (var e = t; e < {}u; e += 256u) {{", kGradKvKeys * l.units);
+    w.line("  for (var e = t; e < {}u; e += 256u) {{", grad_kv_keys(l) * l.units);
     w.line("    let r = e / {}u;", l.units);
     w.line(
         "    sm[r * {}u + e % {}u] = kv[({} + min(first + r, last_key) * params.kv_heads + "
@@ -194,13 +212,14 @@ void write_grad_kv_results(WgslWriter& w, const Layout& l) {
   w.line("  let block = sg * 80u;");
   w.line("  let mine = block + (lane % 16u) * 5u + (lane / 16u) * 2u;");
   w.line("  let result = params.scale * factors[0].y;");
+  const int64_t columns = l.wide() ? l.dim / 64 : l.half();
   for (int64_t s = 0; s < 2; ++s) {
     w.line("  let g{} = first + owned + {}u + lane % 16u;", s, 16 * s);
-    for (int64_t n = 0; n < l.half(); ++n) {
+    for (int64_t n = 0; n < columns; ++n) {
       w.line("  subgroupMatrixStore<row_major>(&sm, block, a{}_{}, 5u);", s, n);
       w.line("  workgroupBarrier();");
       w.line("  if (is_own(g{})) {{", s);
-      w.line("    let unit = side * {}u + {}u + (lane / 16u) * 2u;", l.dim / 8, n * 4);
+      w.line("    let unit = side * {}u + {}u + (lane / 16u) * 2u;", columns * 4, n * 4);
       w.line("    let at = g{} * params.kv_heads + kv_head;", s);
       for (int e = 0; e < 2; ++e) {
         w.line("    if (unit + {0}u < UNITS) {{", e);
@@ -226,20 +245,21 @@ std::string grad_kv_source(int64_t packed_dim, bool keep, bool capped) {
   WgslWriter w;
   write_grad_kv_bindings(w, keep ? "vec4<u32>" : nullptr);
   write_common(w, l.total);
-  write_grad_kv_head(w, kTile, capped);
+  write_grad_kv_head(w, l, kTile, capped);
   w.line("  let steps = tiles * group_heads;");
   w.line("  let my_scores = {}u + row * {}u + part * 2u;", l.scores, kScoreRow);
   w.line("  let my_weights = {}u + row * {}u + part;", l.weights, kWeightRow);
-  write_grad_kv_keys(w, l, 2, "owned");
+  write_grad_kv_keys(w, l, l.blocks, l.wide() ? "side / 2u * 16u" : "owned");
   staging.write_lanes(w);
   for (int s = 0; s < 2; ++s) {
-    for (int64_t n = 0; n < l.half(); ++n) w.line("  var a{}_{} = {}();", s, n, kResult);
+    for (int64_t n = 0; n < l.columns; ++n) w.line("  var a{}_{} = {}();", s, n, kResult);
   }
   for (const char* name : {"q", "d"}) staging.declare(w, name);
   w.line("  var head = kv_head * group_heads;");
-  w.line("  var qb = first;");
+  w.line("  var qb = start;");
   if (keep) {
-    w.line("  var keep_next = kept_tile(head, first / 64u, first / 32u) * 256u + t;");
+    w.line("  var keep_next = kept_tile(head, start / 64u, start / 32u) * 256u + {}t;",
+           l.wide() ? "(first - start) * 4u + " : "");
     w.line(
         "  let keep_head = (kept_of_head() - tiles) * 256u;  // from a head's last tile to the "
         "next");
@@ -247,11 +267,11 @@ std::string grad_kv_source(int64_t packed_dim, bool keep, bool capped) {
   write_grad_kv_load(w, staging);
   write_grad_kv_store(w, l, staging);
   w.line("  workgroupBarrier();");
-  w.line("  let product_in = role * {}u + side * {}u;", l.grad_out, 16 * l.row);
-  w.line("  let product_out = {}u + role * {}u + owned * {}u + side * 4u;", l.scores, l.score_size,
-         kScoreRow);
+  w.line("  let product_in = role * {}u + side % 2u * {}u;", l.grad_out, 16 * l.row);
+  w.line("  let product_out = {}u + role * {}u + {} * {}u + side % 2u * 4u;", l.scores,
+         l.score_size, l.wide() ? "side / 2u * 16u" : "owned", kScoreRow);
   w.line("  let sum_left = {}u + role * {}u + owned * {}u;", l.weights, l.weight_size, kWeightRow);
-  w.line("  let sum_right = (1u - role) * {}u + side * {}u;", l.grad_out, l.units / 2);
+  w.line("  let sum_right = (1u - role) * {}u + side * {}u;", l.grad_out, l.columns * 2);
   w.line("  for (var step = 0u; step < steps; step++) {{");
   w.line("    let tile_first = qb;");
   if (keep) {
@@ -261,7 +281,7 @@ std::string grad_kv_source(int64_t packed_dim, bool keep, bool capped) {
   write_grad_kv_products(w, l);
   w.line("    qb += {}u;", kTile);
   w.line("    if (qb >= queries_end) {{");
-  w.line("      qb = first;");
+  w.line("      qb = start;");
   w.line("      head++;");
   if (keep) w.line("      keep_next += keep_head;");
   w.line("    }}");

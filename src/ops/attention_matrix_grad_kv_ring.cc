@@ -132,7 +132,7 @@ std::string grad_kv_ring_source(bool keep, bool capped) {
   WgslWriter w;
   write_grad_kv_bindings(w, keep ? "vec2<u32>" : nullptr);
   write_common(w, l.total);
-  write_grad_kv_head(w, RingLayout::kQueries, capped);
+  write_grad_kv_head(w, l, RingLayout::kQueries, capped);
   write_places(w, l);
   write_grad_kv_keys(w, l, 1, "owned + side * 16u");
   for (int s = 0; s < 2; ++s) {

@@ -6,17 +6,20 @@
 namespace wgrad::ops {
 
 /// Attention on f16 subgroup matrices of 16x16x16 with subgroups of 32: the products in f16 with
-/// f32 sums, the softmax in f32. Heads of up to 128 elements, packed to 64 or 128.
+/// f32 sums, the softmax in f32. Heads of up to 256 elements, packed to 64, 128 or 256.
 /// kGradKvKeep also writes the gradients of the scores, kGradQKept multiplies them with k, where
-/// kGradQ computes them again.
+/// kGradQ computes them again (heads of up to 128 alone: kGradQ and kGradKv).
 enum class AttentionMatrixKernel : uint8_t { kForward, kGradQ, kGradKv, kGradKvKeep, kGradQKept };
 
 /// Elements of a packed head.
-constexpr int64_t attention_packed_dim(int64_t head_dim) { return head_dim <= 64 ? 64 : 128; }
+constexpr int64_t attention_packed_dim(int64_t head_dim) {
+  return head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256;
+}
 
-/// How many queries (keys in kGradKv) of one head a workgroup covers, and its invocations.
+/// How many queries (keys in kGradKv) of one head a workgroup, or several, cover, and a workgroup's
+/// invocations.
 struct AttentionMatrixShape {
-  int64_t rows, invocations, workgroup_bytes;
+  int64_t rows, invocations, workgroup_bytes, workgroups = 1;
 };
 AttentionMatrixShape attention_matrix_shape(AttentionMatrixKernel kernel, int64_t packed_dim);
 

@@ -22,6 +22,8 @@ struct Layout {
   int64_t row;                                ///< distance of packed heads
   int64_t steps() const { return dim / 16; }  ///< blocks of the reduction over head_dim
   int64_t half() const { return dim / 32; }   ///< blocks of half a head's columns
+  /// Heads so wide that four subgroups share what two do else, so that it fits in registers.
+  bool wide() const { return dim > 128; }
 };
 
 inline constexpr int64_t kTile = 32;                  ///< keys (queries in kGradKv) a step

@@ -29,7 +29,7 @@ gpu::KernelSpec attention_kernel(AttentionKernel kernel, int64_t head_dim, float
 /// Queries (keys in kGradKv) that one workgroup of a tiled kernel covers.
 int64_t attention_tile_rows(AttentionKernel kernel, int64_t head_dim);
 
-/// The kernels on f16 subgroup matrices, for heads of up to 128 elements.
+/// The kernels on f16 subgroup matrices, for heads of up to 256 elements.
 const gpu::KernelSpec& attention_matrix_kernel(AttentionMatrixKernel kernel, int64_t head_dim,
                                                float soft_cap);
 

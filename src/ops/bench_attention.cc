@@ -96,6 +96,7 @@ std::vector<BenchCase> attention_bench_cases(const Context& ctx) {
   for (ComputeType compute : {ComputeType::kF32, ComputeType::kF16}) {
     if (compute == ComputeType::kF16 && !has_attention_matrices(ctx)) continue;
     std::vector<AttentionBench> shapes;
+    if (large) shapes.push_back({8, 4, 256, 4, 2048, compute});
     for (int64_t head_dim : {64, 128}) {
       if (!large) {
         shapes.push_back({4, 2, head_dim, 1, 128, compute});

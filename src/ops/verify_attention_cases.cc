@@ -89,11 +89,11 @@ std::vector<AttentionCase> attention_cases(VerifyLevel level) {
       keeping(make_case(4, 2, 80, {37, 64}), 0),
       keeping(make_case(8, 4, 64, {100, 300}), 1 << 20),
       capped(make_case(4, 2, 64, {33, 70}, 20), 2.0f),
-      capped(keeping(make_case(2, 1, 64, {40, 50}), 0), 1.0f),
+      capped(keeping(make_case(2, 1, 64, {40, 50}), 0), 2.0f),
       capped(make_case(2, 1, 80, {37, 64}), 3.0f),
       capped(keeping(make_case(2, 1, 80, {37, 40}), 0), 3.0f),
       capped(with_magnitude(make_case(2, 1, 30, {130, 7}), 30.0f, 1.0f), 50.0f),
-      capped(generating(make_case(2, 1, 64, {300}), 2), 1.0f),
+      capped(generating(make_case(2, 1, 64, {300}), 2), 2.0f),
       generating(make_case(4, 2, 64, {700}), 1),
       generating(make_case(2, 1, 64, {200}), 70),
   };
@@ -114,6 +114,17 @@ std::vector<AttentionCase> attention_cases(VerifyLevel level) {
       capped(make_case(6, 2, 64, {1000, 517}), 0.5f),
       make_case(3, 1, 1, {70}),
       make_case(2, 2, 250, {65}),
+      make_case(4, 2, 256, {20, 5, 1, 40}),
+      make_case(8, 4, 256, {1000, 517}),
+      make_case(4, 1, 256, {33, 200, 7, 167}, 50),
+      make_case(4, 2, 192, {100, 300}),
+      with_magnitude(make_case(4, 2, 256, {200, 100}), 10.0f, 1e-3f),
+      with_magnitude(make_case(2, 1, 256, {300}), 12.0f, 1e6f),
+      capped(make_case(8, 4, 256, {1000, 517}, 256), 50.0f),
+      capped(make_case(4, 2, 144, {130, 70}, 64), 2.0f),
+      keeping(make_case(8, 4, 256, {33, 200, 167}, 100), 3 << 19, false),
+      keeping(make_case(2, 1, 256, {100, 31}), 0),
+      generating(make_case(4, 2, 256, {50, 600}), 300),
       make_case(6, 2, 64, {1000, 517}),
       make_case(4, 2, 128, {1000, 517}),
       make_case(8, 2, 64, std::vector<int64_t>(300, 1)),
@@ -194,7 +205,7 @@ void add_attention_cases(const Context& ctx, VerifyLevel level, std::vector<Veri
                      [c](Context& on) { return run_attention_case(on, c, ComputeType::kF16); }});
   }
   if (ctx.modelled() == DeviceKind::kCpu) return;
-  for (int64_t head_dim : {30, 64, 128}) {
+  for (int64_t head_dim : {30, 64, 128, 250}) {
     for (float magnitude : {1e-12f, 1.0f, 1e12f}) {
       cases.push_back({"attention_pack", fmt::format("head_dim {}, to {}", head_dim, magnitude),
                        [=](Context& on) { return run_pack_case(on, head_dim, magnitude); }});

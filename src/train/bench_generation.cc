@@ -22,8 +22,8 @@ class SyntheticGeneration {
         vocab_size_(config.vocab_size),
         prompt_(random_rows(1, bench.prompt_tokens, config.vocab_size).front().ids) {
     if (bench.method != Method::kFull) {
-      const model::LoraConfig lora{.rank = bench.rank};
-      adapter_ = model::Adapter::create(ctx, config, lora, 0);
+      const model::LoraConfig lora{.rank = bench.rank, .dora = bench.dora};
+      adapter_ = model::Adapter::create(ctx, model_, lora, 0);
     }
     generator_.emplace(ctx, model_, adapter_ ? &*adapter_ : nullptr);
   }

@@ -17,6 +17,7 @@ struct GenerationBench {
   /// kFull there is none.
   Method method = Method::kLora;
   int64_t rank = 16;
+  bool dora = false;
 };
 
 struct GenerationTimes {

@@ -31,6 +31,7 @@ class SyntheticStep {
     TrainOptions options;
     options.method = bench.method;
     options.rank = bench.rank;
+    options.dora = bench.dora;
     return options;
   }
 

@@ -13,6 +13,7 @@ struct StepBench {
   std::string shape = "smollm2-135m";
   Method method = Method::kLora;
   int64_t rank = 16;
+  bool dora = false;
   int64_t rows = 4, tokens = 512;
   int64_t steps = 5;  ///< timed, after two or more that warm up for a second
   Recompute recompute = Recompute::kNone;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/attention_source.h"
 #include "ops/context.h"
 #include "ops/verify.h"
 #include "wgrad/kernels.h"
@@ -63,10 +64,29 @@ std::vector<gpu::KernelSpec> exported() {
   return specs;
 }
 
+/// Attention's kernels on subgroup matrices for every packed size of heads.
+std::vector<gpu::KernelSpec> attention_matrix_kernels() {
+  using Kernel = AttentionMatrixKernel;
+  std::vector<gpu::KernelSpec> specs;
+  for (const int64_t head_dim : {48, 128, 192, 256}) {
+    for (const float soft_cap : {0.0f, 50.0f}) {
+      for (const Kernel kernel : {Kernel::kForward, Kernel::kGradKvKeep, Kernel::kGradQKept,
+                                  Kernel::kGradQ, Kernel::kGradKv}) {
+        const bool narrow_only = kernel == Kernel::kGradQ || kernel == Kernel::kGradKv;
+        if (head_dim > 128 && narrow_only) continue;
+        specs.push_back(attention_matrix_kernel(kernel, head_dim, soft_cap));
+      }
+    }
+  }
+  return specs;
+}
+
 TEST(WgslLint, AcceptsEveryKernelOfEveryKindOfDevice) {
   gpu::Features matrices = subgroups_of(32);
   matrices.subgroup_matrix_f16 = true;
   std::vector<gpu::KernelSpec> all = exported();
+  const std::vector<gpu::KernelSpec> attention = attention_matrix_kernels();
+  all.insert(all.end(), attention.begin(), attention.end());
   for (const auto& part :
        {kernels_for({}, core_limits()), kernels_for(subgroups_of(8), large_limits()),
         kernels_for(matrices, large_limits())}) {
