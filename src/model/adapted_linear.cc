@@ -19,8 +19,15 @@ void AdaptedLinear::forward(Context& ctx, ops::LinearInput& input, const Tensor&
   if (uses_halves(ctx, input.tokens())) {
     const Tensor xa = ctx.allocate({input.tokens(), halves->rank}, DType::kF32, "activations/lora");
     const ops::LowRankTerm term = ops::lora_project_forward(ctx, input, *halves, lora.scale, xa);
-    ops::linear_forward(ctx, input, linear.weight, linear.bias, y, accumulate, term);
     if (saved != nullptr) saved->xa = xa;
+    if (dora == nullptr) {
+      ops::linear_forward(ctx, input, linear.weight, linear.bias, y, accumulate, term);
+      return;
+    }
+    const Tensor scaled = ctx.allocate(y.shape(), DType::kF32, "activations/dora");
+    ops::linear_forward(ctx, input, linear.weight, Tensor(), scaled, false, term);
+    ops::dora_forward(ctx, scaled, dora->factor, linear.bias, 0.0f, y, accumulate);
+    if (saved != nullptr) saved->scaled = scaled;
     return;
   }
   if (dora != nullptr) return add_dora(ctx, input, y, accumulate, saved);
@@ -70,7 +77,8 @@ bool AdaptedLinear::uses_halves(const Context& ctx, int64_t tokens) const {
 }
 
 bool AdaptedLinear::takes_packed(const Context& ctx, int64_t tokens) const {
-  if (linear.grad_weight || linear.grad_bias) return false;
+  // What DoRA scales is rows, and so are their gradients.
+  if (linear.grad_weight || linear.grad_bias || dora != nullptr) return false;
   return lora ? uses_halves(ctx, tokens) : ops::linear_takes_packed(ctx, linear.weight, tokens);
 }
 
@@ -103,8 +111,8 @@ void AdaptedLinear::backward(Context& ctx, ops::LinearInput& input, const LoraAc
     backward_parameters(ctx, input, saved, grad_input, grad_xa);
     return;
   }
+  if (dora != nullptr) return backward_dora(ctx, input, saved, grad_input, grad_x, accumulate);
   const Tensor& x = input.rows();
-  if (dora != nullptr) return backward_dora(ctx, x, saved, grad_input, grad_x, accumulate);
   const Tensor& grad_y = grad_input.rows();
   if (grad_x) ops::linear_backward_input(ctx, grad_y, linear.weight, grad_x, accumulate);
   if (linear.grad_weight) ops::linear_backward_weight(ctx, grad_y, x, linear.grad_weight);
@@ -125,12 +133,19 @@ void AdaptedLinear::backward_lora(Context& ctx, const Tensor& x, const LoraActiv
                      lora.a->grad, lora.b->grad, grad_x);
 }
 
-void AdaptedLinear::backward_dora(Context& ctx, const Tensor& x, const LoraActivations& saved,
-                                  ops::LinearInput& grad_input, const Tensor& grad_x,
-                                  bool accumulate) const {
+void AdaptedLinear::backward_dora(Context& ctx, ops::LinearInput& input,
+                                  const LoraActivations& saved, ops::LinearInput& grad_input,
+                                  const Tensor& grad_x, bool accumulate) const {
   const Tensor& grad_y = grad_input.rows();
   const Tensor grad_scaled = ctx.allocate(grad_y.shape(), DType::kF32, "scratch/grad dora");
   ops::dora_backward(ctx, grad_y, *dora, saved.scaled, grad_scaled, lora.magnitude->grad);
+  if (uses_halves(ctx, grad_input.tokens())) {
+    ops::LinearInput grad(grad_scaled);
+    const Tensor grad_xa = backward_input(ctx, saved, grad, grad_x, accumulate);
+    backward_parameters(ctx, input, saved, grad, grad_xa);
+    return;
+  }
+  const Tensor& x = input.rows();
   if (dropout == 0) {
     if (grad_x) ops::linear_backward_input(ctx, grad_scaled, linear.weight, grad_x, accumulate);
     backward_lora(ctx, x, saved, grad_scaled, grad_x);

@@ -69,7 +69,7 @@ struct AdaptedLinear {
   void add_lora(Context& ctx, const Tensor& x, const Tensor& y, LoraActivations* saved) const;
   void add_dora(Context& ctx, ops::LinearInput& input, const Tensor& y, bool accumulate,
                 LoraActivations* saved) const;
-  void backward_dora(Context& ctx, const Tensor& x, const LoraActivations& saved,
+  void backward_dora(Context& ctx, ops::LinearInput& x, const LoraActivations& saved,
                      ops::LinearInput& grad_y, const Tensor& grad_x, bool accumulate) const;
   /// Of the low-rank term alone; adds to grad_x, the gradient by the dropped input.
   void backward_lora(Context& ctx, const Tensor& x, const LoraActivations& saved,

@@ -87,7 +87,7 @@ void Decoder::backward_embed(const Batch& batch, const Tensor& saved, const Tens
 }
 
 std::span<const ops::LoraHalves> Decoder::pack_adapter() {
-  if (adapter_ == nullptr || adapter_->lora().dora) return {};
+  if (adapter_ == nullptr) return {};
   const std::vector<AdaptedProduct>& products = adapter_->products();
   const auto packs = [&](const AdaptedProduct& product) {
     return product.kind == AdaptedModule::Kind::kLinear &&

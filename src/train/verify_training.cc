@@ -21,6 +21,8 @@ using ops::VerifyCheck;
 using ops::VerifyResult;
 
 constexpr int64_t kRows = 4, kTokens = 12;
+/// Enough tokens for products on subgroup matrices.
+constexpr int64_t kManyRows = 12;
 constexpr double kLearningRate = 1e-2;
 
 model::ModelConfig toy_config() {
@@ -35,13 +37,15 @@ model::ModelConfig toy_config() {
 /// A toy model with rows of random tokens to learn by heart.
 class Toy {
  public:
-  Toy(Context& ctx, Method method) : config_(toy_config()) {
+  Toy(Context& ctx, Method method, bool dora = false, int64_t row_count = kRows)
+      : config_(toy_config()) {
     TrainOptions options;
     options.method = method;
+    options.dora = dora;
     options.weight_decay = 0;
     trainer = std::make_unique<Trainer>(ctx, options, config_, random_weights(config_),
                                         Recompute::kNone, kTokens);
-    rows = random_rows(kRows, kTokens, config_.vocab_size);
+    rows = random_rows(row_count, kTokens, config_.vocab_size);
   }
 
   Trainer::Outcome step() {
@@ -128,6 +132,72 @@ VerifyResult adapter_keeps_the_model(Context& ctx, Method method) {
   return check.result();
 }
 
+struct AdapterGradients {
+  double loss = 0;
+  std::vector<std::string> names;
+  std::vector<std::vector<float>> values;
+};
+
+/// Of a step from factors that are not zero and, with DoRA, lengths that are not the weights' own.
+AdapterGradients gradients_in(Context& ctx, bool dora, ComputeType compute) {
+  const ComputeType before = ctx.compute();
+  ctx.set_compute(compute);
+  AdapterGradients gradients;
+  try {
+    Toy toy(ctx, Method::kLora, dora, kManyRows);
+    const auto& parameters = toy.trainer->parameters().parameters();
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      const Tensor& value = parameters[i].value;
+      const bool matrix = value.rank() > 1;
+      const std::vector<float> change =
+          ops::verify_uniform(static_cast<size_t>(value.size()), 90 + i, matrix ? 0.1f : 0.3f);
+      std::vector<float> values = ctx.read<float>(value);
+      for (size_t j = 0; j < values.size(); ++j) {
+        values[j] = matrix ? values[j] + change[j] : values[j] * (1 + change[j]);
+      }
+      ctx.upload<float>(value, values);
+    }
+    gradients.loss = toy.step().loss;
+    for (const model::Parameter& p : parameters) {
+      gradients.names.push_back(p.name);
+      gradients.values.push_back(ctx.read<float>(p.grad));
+    }
+  } catch (...) {
+    ctx.set_compute(before);
+    throw;
+  }
+  ctx.set_compute(before);
+  return gradients;
+}
+
+double norm_of(std::span<const float> values) {
+  double squares = 0;
+  for (const float v : values) squares += static_cast<double>(v) * static_cast<double>(v);
+  return std::sqrt(squares);
+}
+
+/// The loss in the context's compute type is that in f32 within 1%. A gradient passes a dozen
+/// products of f16 operands, of 2^-11 each, and differences that lose some of what is left.
+VerifyResult follows_f32(Context& ctx, bool dora) {
+  VerifyCheck check("training", fmt::format("{}, gradients beside f32", dora ? "dora" : "lora"),
+                    path_of(ctx));
+  // A device that computes in f32 has nothing to compare, and its kernels take seconds to compile.
+  if (ctx.modelled() == DeviceKind::kGpu && ctx.compute() == ComputeType::kF32) {
+    return check.result();
+  }
+  const AdapterGradients seen = gradients_in(ctx, dora, ctx.compute());
+  const AdapterGradients expected = gradients_in(ctx, dora, ComputeType::kF32);
+  check.measure(fmt::format("loss {:.6g}, {:.6g} in f32", seen.loss, expected.loss),
+                std::abs(seen.loss - expected.loss), 0.01 * expected.loss);
+  for (size_t i = 0; i < seen.values.size(); ++i) {
+    std::vector<float> difference = seen.values[i];
+    for (size_t j = 0; j < difference.size(); ++j) difference[j] -= expected.values[i][j];
+    check.measure("gradient of " + seen.names[i], norm_of(difference),
+                  0.05 * norm_of(expected.values[i]));
+  }
+  return check.result();
+}
+
 /// The loss of the first part and that of the rest are together the loss of all.
 VerifyResult only_the_response_counts(Context& ctx) {
   VerifyCheck check("training", "loss on the response alone", path_of(ctx));
@@ -190,6 +260,10 @@ std::vector<ops::VerifyCase> training_cases() {
     if (method == Method::kFull) continue;
     cases.push_back({"training", name + ", frozen weights",
                      [method](Context& ctx) { return adapter_keeps_the_model(ctx, method); }});
+  }
+  for (const bool dora : {false, true}) {
+    cases.push_back({"training", fmt::format("{}, gradients beside f32", dora ? "dora" : "lora"),
+                     [dora](Context& ctx) { return follows_f32(ctx, dora); }});
   }
   cases.push_back({"training", "loss on the response alone", only_the_response_counts});
   cases.push_back({"training", "decoupled weight decay", decay_is_decoupled});
