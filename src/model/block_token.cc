@@ -17,16 +17,34 @@ namespace {
 using ops::MatvecNorm;
 using ops::TokenLinear;
 
+/// Vectors of one token in one memory, each where a binding may begin.
+std::vector<Tensor> vectors(Context& ctx, std::span<const int64_t> sizes, const char* label) {
+  const auto padded = [](int64_t size) { return (size + 63) / 64 * 64; };
+  int64_t all = 0;
+  for (const int64_t size : sizes) all += padded(size);
+  const Tensor memory = ctx.allocate({all}, DType::kF32, label);
+  std::vector<Tensor> parts;
+  int64_t begin = 0;
+  for (const int64_t size : sizes) {
+    parts.push_back(memory.flat(begin, size).reshape({1, size}));
+    begin += padded(size);
+  }
+  return parts;
+}
+
+/// Layers that take the same input; with DoRA all of them or none.
 struct Group {
   std::vector<AdaptedLinear> layers;
   std::vector<Tensor> y;
+
+  bool scaled() const { return layers.front().dora != nullptr; }
 };
 
 std::vector<TokenLinear> products(const Group& group) {
   std::vector<TokenLinear> out;
   for (size_t i = 0; i < group.layers.size(); ++i) {
     const Linear& linear = group.layers[i].linear;
-    out.push_back({&linear.weight, linear.bias, group.y[i]});
+    out.push_back({&linear.weight, group.scaled() ? Tensor() : linear.bias, group.y[i]});
   }
   return out;
 }
@@ -69,8 +87,8 @@ bool adapted(const Group& group) {
 }
 
 /// y = norm(x) W^T + bias + scale (norm(x) A^T) B^T (+ y) of each layer.
-void run(Context& ctx, const Tensor& x, const MatvecNorm& norm, const Group& group,
-         bool accumulate) {
+void run_unscaled(Context& ctx, const Tensor& x, const MatvecNorm& norm, const Group& group,
+                  bool accumulate) {
   ops::token_linears(ctx, x, norm, products(group), accumulate);
   const Projected lora = projected(ctx, group);
   if (lora.terms.empty()) return;
@@ -78,22 +96,25 @@ void run(Context& ctx, const Tensor& x, const MatvecNorm& norm, const Group& gro
   ops::token_expand(ctx, lora.terms, lora.scale);
 }
 
+/// The same; with DoRA all but the bias and the y that is added to is scaled.
+void run(Context& ctx, const Tensor& x, const MatvecNorm& norm, const Group& group,
+         bool accumulate) {
+  if (!group.scaled()) return run_unscaled(ctx, x, norm, group, accumulate);
+  std::vector<int64_t> sizes;
+  for (const Tensor& y : group.y) sizes.push_back(y.size());
+  const Group unscaled = {group.layers, vectors(ctx, sizes, "activations/dora")};
+  run_unscaled(ctx, x, norm, unscaled, false);
+  for (size_t i = 0; i < group.layers.size(); ++i) {
+    const AdaptedLinear& layer = group.layers[i];
+    ops::dora_forward(ctx, unscaled.y[i], layer.dora->factor, layer.linear.bias, 0.0f, group.y[i],
+                      accumulate);
+  }
+}
+
 }  // namespace
 
 Tensor Block::forward_token(const BlockPass& pass, const Tensor& x, KeyValueCache& cache) const {
   const ModelConfig& config = model_.config;
-  const auto vectors = [&](std::initializer_list<int64_t> sizes, const char* label) {
-    int64_t all = 0;
-    for (const int64_t size : sizes) all += size;
-    const Tensor memory = ctx_.allocate({all}, DType::kF32, label);
-    std::vector<Tensor> parts;
-    int64_t begin = 0;
-    for (const int64_t size : sizes) {
-      parts.push_back(memory.flat(begin, size).reshape({1, size}));
-      begin += size;
-    }
-    return parts;
-  };
   const auto group = [&](std::initializer_list<Projection> of, std::vector<Tensor> y) {
     Group group;
     for (const Projection p : of) group.layers.push_back(linear(pass, p));
@@ -103,17 +124,28 @@ Tensor Block::forward_token(const BlockPass& pass, const Tensor& x, KeyValueCach
   const auto norm_of = [&](const Norm& norm) {
     return MatvecNorm{norm.weight, config.rms_norm_eps, config.norm_offset};
   };
+  const auto add_half = [&](Projection last, NormKind kind, const Tensor& from) {
+    const float scale = config.residual_scale;
+    if (!layer_[kind].weight && scale == 1.0f) return run(ctx_, from, {}, group({last}, {x}), true);
+    const Tensor y = activation(x.shape(), "activations/half output");
+    run(ctx_, from, {}, group({last}, {y}), false);
+    ops::add_scaled(ctx_, normed(kind, y, activation({1}, "activations/norm")), scale, x);
+  };
 
   const int64_t key_size = config.key_size();
-  const auto qkv = vectors({config.query_size(), key_size, key_size}, "activations/q");
+  const std::array<int64_t, 3> qkv_sizes = {config.query_size(), key_size, key_size};
+  const auto qkv = vectors(ctx_, qkv_sizes, "activations/q");
   run(ctx_, x, norm_of(layer_[NormKind::kInput]),
       group({Projection::kQ, Projection::kK, Projection::kV}, qkv), false);
   const int64_t length = cache.length++;
-  const RopeView& rope = pass.ropes[static_cast<size_t>(layer_rope())];
+  const bool turns = layer_rope() != kNoRope;
+  const RopeView rope = turns ? pass.ropes[static_cast<size_t>(layer_rope())] : RopeView();
+  const Tensor q = activation(qkv[0].shape(), "activations/q");
   ops::rope_append(ctx_, {.q = qkv[0],
                           .k = qkv[1],
                           .v = qkv[2],
-                          .position = rope.places,
+                          .turned = q,
+                          .position = turns ? rope.places : pass.batch.device_row_begin,
                           .table = rope.table,
                           .keys = cache.keys,
                           .values = cache.values,
@@ -121,60 +153,58 @@ Tensor Block::forward_token(const BlockPass& pass, const Tensor& x, KeyValueCach
                           .q_norm = norm_of(layer_[NormKind::kQ]),
                           .k_norm = norm_of(layer_[NormKind::kK]),
                           .head_dim = config.head_dim,
-                          .rotary_dim = 2 * rope.table.dim(1)});
+                          .rotary_dim = turns ? 2 * rope.table.dim(1) : 0});
   ops::AttentionShape shape = attention_shape(pass.batch);
   shape.query_offset = length;
   shape.keys = length + 1;
-  const Tensor attention = ctx_.allocate(qkv[0].shape(), DType::kF32, "activations/attention");
-  const Tensor logsumexp = ctx_.allocate({1, config.heads}, DType::kF32, "activations/attention");
+  const Tensor attention = activation(q.shape(), "activations/attention");
+  const Tensor logsumexp = activation({1, config.heads}, "activations/attention");
   const bool whole = cache.keys.bytes() <= ops::binding_limit(ctx_);
   const int64_t rows = whole ? cache.keys.dim(0) : shape.keys;
-  ops::attention_forward(ctx_, shape, qkv[0], cache.keys.rows(0, rows), cache.values.rows(0, rows),
+  ops::attention_forward(ctx_, shape, q, cache.keys.rows(0, rows), cache.values.rows(0, rows),
                          pass.batch.device_row_begin, attention, logsumexp);
-  run(ctx_, attention, {}, group({Projection::kO}, {x}), true);
+  add_half(Projection::kO, NormKind::kAttentionOutput, attention);
 
   const MatvecNorm norm = norm_of(layer_[NormKind::kMiddle]);
-  const auto gate_up =
-      vectors({config.intermediate_size, config.intermediate_size}, "activations/gate");
+  const std::array<int64_t, 2> gate_up_sizes = {config.intermediate_size, config.intermediate_size};
+  const auto gate_up = vectors(ctx_, gate_up_sizes, "activations/gate");
   const Group feed_forward = group({Projection::kGate, Projection::kUp}, gate_up);
   if (!adapted(feed_forward)) {
     const auto layers = products(feed_forward);
     ops::token_gated(ctx_, config.activation, x, norm, layers[0], layers[1]);
-    run(ctx_, gate_up[0], {}, group({Projection::kDown}, {x}), true);
+    add_half(Projection::kDown, NormKind::kFeedForwardOutput, gate_up[0]);
     return x;
   }
   run(ctx_, x, norm, feed_forward, false);
-  const Tensor activated = ctx_.allocate(gate_up[0].shape(), DType::kF32, "scratch/activated");
+  const Tensor activated = activation(gate_up[0].shape(), "scratch/activated");
   ops::gated_forward(ctx_, config.activation, gate_up[0], gate_up[1], activated);
-  run(ctx_, activated, {}, group({Projection::kDown}, {x}), true);
+  add_half(Projection::kDown, NormKind::kFeedForwardOutput, activated);
   return x;
 }
 
 bool Block::takes_token(const BlockPass& pass) const {
-  const ModelConfig& config = model_.config;
-  if (!config.pre_norms || config.post_norms || config.residual_scale != 1.0f ||
-      config.qk_norm == QkNorm::kWhole || layer_rope() == kNoRope) {
-    return false;
-  }
   const auto fits = [&](std::initializer_list<Projection> of, bool norm) {
     std::vector<TokenLinear> layers;
     LoraPair other;
+    size_t scaled = 0;
     for (const Projection p : of) {
       const Linear& linear = layer_[p];
       layers.push_back({&linear.weight, linear.bias, Tensor()});
       const LoraPair lora = this->linear(pass, p).lora;
       if (!lora) continue;
-      if (lora.magnitude != nullptr || lora.a->value.dim(1) % 8 != 0) return false;
+      if (lora.a->value.dim(1) % 8 != 0) return false;
+      if (lora.magnitude != nullptr) ++scaled;
       // The terms of a group are one dispatch.
       const bool alike =
           !other || (other.scale == lora.scale && other.a->value.dim(0) == lora.a->value.dim(0));
       if (!alike) return false;
       other = lora;
     }
-    return ops::fits_token_linears(ctx_, layers, norm);
+    return (scaled == 0 || scaled == of.size()) && ops::fits_token_linears(ctx_, layers, norm);
   };
-  return fits({Projection::kQ, Projection::kK, Projection::kV}, true) &&
-         fits({Projection::kO}, false) && fits({Projection::kGate, Projection::kUp}, true) &&
+  const bool norms = model_.config.pre_norms;
+  return fits({Projection::kQ, Projection::kK, Projection::kV}, norms) &&
+         fits({Projection::kO}, false) && fits({Projection::kGate, Projection::kUp}, norms) &&
          fits({Projection::kDown}, false);
 }
 

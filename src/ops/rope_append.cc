@@ -33,7 +33,10 @@ void rope_append(Context& ctx, const RopeAppend& c) {
   expect_tensor(kName, "q", c.q, DType::kF32, {1, c.q.dim(1)});
   expect_tensor(kName, "v", c.v, DType::kF32, {1, kv});
   expect_elements(kName, "position", c.position, DType::kU32, 1);
-  expect_tensor(kName, "table", c.table, DType::kF32, {c.table.dim(0), c.rotary_dim / 2, 2});
+  expect_tensor(kName, "turned", c.turned, DType::kF32, c.q.shape());
+  if (c.rotary_dim > 0) {
+    expect_tensor(kName, "table", c.table, DType::kF32, {c.table.dim(0), c.rotary_dim / 2, 2});
+  }
   expect_tensor(kName, "keys", c.keys, DType::kF32, {c.keys.dim(0), kv});
   expect_tensor(kName, "values", c.values, DType::kF32, c.keys.shape());
   if (c.row < 0 || c.row >= c.keys.dim(0)) {
@@ -41,9 +44,10 @@ void rope_append(Context& ctx, const RopeAppend& c) {
                           "expected one of the cache");
   }
   const bool norm = static_cast<bool>(c.q_norm.weight);
+  const bool whole = norm && c.q_norm.weight.size() != dim;
   if (norm) {
-    expect_elements(kName, "q_norm", c.q_norm.weight, DType::kF32, dim);
-    expect_elements(kName, "k_norm", c.k_norm.weight, DType::kF32, dim);
+    expect_elements(kName, "q_norm", c.q_norm.weight, DType::kF32, whole ? c.q.dim(1) : dim);
+    expect_elements(kName, "k_norm", c.k_norm.weight, DType::kF32, whole ? kv : dim);
   }
 
   // The whole cache is bound where it fits, so that tokens share a bind group.
@@ -67,19 +71,19 @@ void rope_append(Context& ctx, const RopeAppend& c) {
   p.half = static_cast<uint32_t>(c.rotary_dim / 2);
   p.q_offset = element(c.q), p.k_offset = element(c.k), p.v_offset = element(c.v);
   p.keys_offset = keys.offset + row_at, p.values_offset = values.offset + row_at;
-  p.max_position = static_cast<uint32_t>(c.table.dim(0));
+  p.max_position = c.rotary_dim > 0 ? static_cast<uint32_t>(c.table.dim(0)) : 1;
   p.eps = c.q_norm.eps;
   p.norm_add = c.q_norm.add;
 
   gpu::KernelSpec kernel;
   kernel.source = "rope_append";
   kernel.entry_point = "rope_append";
-  kernel.overrides = {{"NORM", norm ? 1.0 : 0.0}};
-  const Tensor& any = c.table;
-  launch(ctx, kernel,
-         {in(c.position), in(c.table), in(norm ? c.q_norm.weight : any),
-          in(norm ? c.k_norm.weight : any), out(x), out(keys.tensor), out(values.tensor)},
-         p, groups(int64_t{p.heads} + 2 * p.kv_heads));
+  kernel.overrides = {{"NORM", norm ? 1.0 : 0.0}, {"WHOLE", whole ? 1.0 : 0.0}};
+  launch(
+      ctx, kernel,
+      {in(c.position), in(c.rotary_dim > 0 ? c.table : x), in(norm ? c.q_norm.weight : x),
+       in(norm ? c.k_norm.weight : x), in(x), out(c.turned), out(keys.tensor), out(values.tensor)},
+      p, groups(int64_t{p.heads} + 2 * p.kv_heads));
 }
 
 }  // namespace wgrad::ops

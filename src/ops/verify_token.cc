@@ -194,23 +194,28 @@ VerifyResult run_expand(Context& ctx, const std::vector<int64_t>& rows, int64_t 
 
 struct AppendCase {
   int64_t heads, kv_heads, head_dim, rotary_dim;
-  bool norm;
+  enum class Norm : uint8_t { kNone, kHead, kWhole } norm;
 };
 
 VerifyResult run_append(Context& ctx, const AppendCase& c) {
   VerifyCheck check("rope_append",
                     fmt::format("{} and {} heads of {}, {} turned{}", c.heads, c.kv_heads,
-                                c.head_dim, c.rotary_dim, c.norm ? ", normed" : ""),
+                                c.head_dim, c.rotary_dim,
+                                c.norm == AppendCase::Norm::kNone   ? ""
+                                : c.norm == AppendCase::Norm::kHead ? ", normed"
+                                                                    : ", normed together"),
                     "core");
+  const bool normed = c.norm != AppendCase::Norm::kNone;
+  const bool whole = c.norm == AppendCase::Norm::kWhole;
   constexpr uint32_t kPosition = 1234, kPositions = 1300;
   constexpr float kAdd = 1.0f;
   const int64_t q_size = c.heads * c.head_dim, k_size = c.kv_heads * c.head_dim;
   const std::vector<float> values = verify_uniform(static_cast<size_t>(q_size + 2 * k_size), 71);
   const Tensor memory = upload(ctx, {q_size + 2 * k_size}, values);
-  const auto head_norm = [&](uint64_t seed) {
-    return verify_uniform(static_cast<size_t>(c.head_dim), seed);
+  const auto norm_of = [&](uint64_t seed, int64_t heads) {
+    return verify_uniform(static_cast<size_t>(c.head_dim * (whole ? heads : 1)), seed);
   };
-  const std::vector<float> q_norm = head_norm(72), k_norm = head_norm(73);
+  const std::vector<float> q_norm = norm_of(72, c.heads), k_norm = norm_of(73, c.kv_heads);
   const std::vector<double> frequencies = cpu::rope_inv_freq(10000.0, c.rotary_dim);
   const std::vector<float> table = cpu::rope_table<float>(frequencies, kPositions);
   const std::vector<double> exact = cpu::rope_table<double>(frequencies, kPositions);
@@ -222,12 +227,16 @@ VerifyResult run_append(Context& ctx, const AppendCase& c) {
   call.k = memory.flat(q_size, k_size).reshape({1, k_size});
   call.v = memory.flat(q_size + k_size, k_size).reshape({1, k_size});
   call.position = ctx.make<uint32_t>({1}, DType::kU32, std::span(&position, 1), "verify");
-  call.table = upload(ctx, {kPositions, c.rotary_dim / 2, 2}, table);
+  call.turned = ctx.allocate({1, q_size}, DType::kF32, "verify");
+  if (c.rotary_dim > 0) call.table = upload(ctx, {kPositions, c.rotary_dim / 2, 2}, table);
   call.keys = keys, call.values = cached, call.row = 1;
   call.head_dim = c.head_dim, call.rotary_dim = c.rotary_dim;
-  if (c.norm) {
-    call.q_norm = {upload(ctx, {c.head_dim}, q_norm), kEps, kAdd};
-    call.k_norm = {upload(ctx, {c.head_dim}, k_norm), kEps, kAdd};
+  if (normed) {
+    const auto elements = [](const std::vector<float>& v) {
+      return static_cast<int64_t>(v.size());
+    };
+    call.q_norm = {upload(ctx, {elements(q_norm)}, q_norm), kEps, kAdd};
+    call.k_norm = {upload(ctx, {elements(k_norm)}, k_norm), kEps, kAdd};
   }
   rope_append(ctx, call);
 
@@ -237,14 +246,16 @@ VerifyResult run_append(Context& ctx, const AppendCase& c) {
     std::vector<double> x(n);
     for (size_t i = 0; i < n; ++i) x[i] = values[static_cast<size_t>(begin) + i];
     std::vector<double> inv_rms(static_cast<size_t>(heads));
-    if (c.norm) {
-      cpu::rms_norm_forward(x.data(), to_double(norm).data(), x.data(), inv_rms.data(), heads,
-                            c.head_dim, double{kEps}, double{kAdd});
+    if (normed) {
+      cpu::rms_norm_forward(x.data(), to_double(norm).data(), x.data(), inv_rms.data(),
+                            whole ? 1 : heads, whole ? heads * c.head_dim : c.head_dim,
+                            double{kEps}, double{kAdd});
     }
     const std::vector<double> before = x;
     cpu::rope_apply(x.data(), x.data(), &position, exact.data(), 1, heads, c.head_dim, c.rotary_dim,
                     cpu::RopePairing::kHalfSplit, false);
-    const double relative = c.norm ? (static_cast<double>(dim) / 2 + 10) * u : 0.0;
+    const double summed = static_cast<double>(whole ? n : dim);
+    const double relative = normed ? (summed / 2 + 10) * u : 0.0;
     const size_t half = static_cast<size_t>(c.rotary_dim) / 2;
     check.compare(name, seen, x, [&](size_t i) {
       const size_t e = i % dim;
@@ -253,7 +264,7 @@ VerifyResult run_append(Context& ctx, const AppendCase& c) {
       return (3 * u + relative) * (std::abs(before[i]) + std::abs(before[other]));
     });
   };
-  compare("q", ctx.read<float>(call.q), 0, c.heads, q_norm);
+  compare("q", ctx.read<float>(call.turned), 0, c.heads, q_norm);
   const std::vector<float> all_keys = ctx.read<float>(keys), all_values = ctx.read<float>(cached);
   const auto row = static_cast<size_t>(k_size);
   compare("keys", std::span(all_keys).subspan(row, row), q_size, c.kv_heads, k_norm);
@@ -330,8 +341,11 @@ void add_token_cases(const Context& ctx, VerifyLevel level, std::vector<VerifyCa
                        [=](Context& x) { return run_expand(x, rows, rank); }});
     }
   }
-  for (const AppendCase& c : {AppendCase{4, 2, 64, 64, false}, AppendCase{3, 1, 128, 128, true},
-                              AppendCase{5, 5, 10, 4, true}, AppendCase{8, 2, 160, 40, false}}) {
+  using Norm = AppendCase::Norm;
+  for (const AppendCase& c :
+       {AppendCase{4, 2, 64, 64, Norm::kNone}, AppendCase{3, 1, 128, 128, Norm::kHead},
+        AppendCase{5, 5, 10, 4, Norm::kHead}, AppendCase{8, 2, 160, 40, Norm::kNone},
+        AppendCase{3, 1, 70, 70, Norm::kWhole}, AppendCase{3, 2, 64, 0, Norm::kNone}}) {
     cases.push_back({"rope_append",
                      fmt::format("{} and {} heads of {}", c.heads, c.kv_heads, c.head_dim),
                      [=](Context& x) { return run_append(x, c); }});
