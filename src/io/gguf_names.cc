@@ -279,7 +279,8 @@ std::optional<std::string> hf_tensor_name(std::string_view gguf_name,
   return fmt::format("model.layers.{}.{}.{}", layer, *block, kind);
 }
 
-std::optional<std::string> gguf_tensor_name(std::string_view hf_name) {
+std::optional<std::string> gguf_tensor_name(std::string_view hf_name,
+                                            std::string_view architecture) {
   const std::size_t dot = hf_name.rfind('.');
   if (dot == std::string_view::npos) return std::nullopt;
   std::string_view stem = hf_name.substr(0, dot);
@@ -293,7 +294,9 @@ std::optional<std::string> gguf_tensor_name(std::string_view hf_name) {
   stem.remove_prefix(kLayers.size());
   const std::size_t end = stem.find('.');
   if (end == std::string_view::npos) return std::nullopt;
-  const auto block = reverse_lookup(kBlock, stem.substr(end + 1));
+  const std::string_view module = stem.substr(end + 1);
+  auto block = reverse_lookup(dialect_of(architecture).names, module);
+  if (!block) block = reverse_lookup(kBlock, module);
   if (!block) return std::nullopt;
   return fmt::format("blk.{}.{}.{}", stem.substr(0, end), *block, kind);
 }

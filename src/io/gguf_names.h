@@ -19,7 +19,8 @@ std::optional<std::string> hf_tensor_name(std::string_view gguf_name,
                                           std::string_view architecture = "llama");
 
 /// The reverse; "lm_head.weight" -> "output.weight".
-std::optional<std::string> gguf_tensor_name(std::string_view hf_name);
+std::optional<std::string> gguf_tensor_name(std::string_view hf_name,
+                                            std::string_view architecture = "llama");
 
 /// Within a head of `head` rows, the row of Hugging Face's half-split rotary order that stands at
 /// `row` of a file that rotates neighbouring pairs (the architecture "llama" and its relatives).

@@ -19,15 +19,13 @@ namespace wgrad::model {
 
 namespace fs = std::filesystem;
 
-namespace {
-
-constexpr uint32_t kQuantizationVersion = 2;
-
 void refuse_existing(const fs::path& out) {
   std::error_code error;
   if (fs::symlink_status(out, error).type() == fs::file_type::not_found) return;
   throw input_error(out.string(), "this file exists", "a new name", "choose another --out");
 }
+
+namespace {
 
 /// The file type that most of a Hugging Face base's weights have when they are kept.
 GgufType type_of_base(const io::TensorSource& source) {
@@ -39,14 +37,6 @@ GgufType type_of_base(const io::TensorSource& source) {
     default:
       return GgufType::kF32;
   }
-}
-
-/// The rows of a head where the architecture reorders this module's rows, else 0.
-int64_t head_of(const ModelConfig& config, const GgufArchitecture& architecture,
-                std::string_view name) {
-  const bool rotated = name.find(".self_attn.q_proj") != std::string_view::npos ||
-                       name.find(".self_attn.k_proj") != std::string_view::npos;
-  return rotated && architecture.neighbouring_pairs ? config.head_dim : 0;
 }
 
 class Exporter {
@@ -82,13 +72,18 @@ class Exporter {
     if (quantised_again_ > 0) {
       summary_.notes.push_back(fmt::format(
           "quantised tensors that the adapter changes are quantised again, which can cost "
-          "what it adds: {}; --type q8_0 or f16 keeps more",
-          quantised_again_));
+          "what it adds: {}; --type {} keeps more",
+          quantised_again_, type_ == GgufType::kQ8_0 ? "f16" : "q8_0 or f16"));
     }
     return std::move(summary_);
   }
 
  private:
+  /// Norms that multiply by 1 + w are stored as that.
+  float offset_of(std::string_view name) const {
+    return name.ends_with("norm.weight") ? config_.norm_offset : 0.0f;
+  }
+
   bool edited(const std::string& name) const { return edits_ && edits_->changes(name); }
 
   void add(std::string name, const io::TensorView& view, io::FileType type) {
@@ -101,7 +96,8 @@ class Exporter {
                                      .view = &view,
                                      .edits = edits,
                                      .type = type,
-                                     .head = head_of(config_, *architecture_, view.name)}));
+                                     .head = architecture_->reordered_head(config_, view.name),
+                                     .offset = offset_of(view.name)}));
   }
 
   // A Hugging Face folder
@@ -121,13 +117,13 @@ class Exporter {
     writer_.number("general.quantization_version", kQuantizationVersion);
 
     divisors_ = rope_divisors(config_);
-    if (!divisors_.empty()) {
-      writer_.tensor(io::tensor_from_bytes("rope_freqs.weight", io::FileType::kF32,
-                                           {static_cast<int64_t>(divisors_.size())},
-                                           std::as_bytes(std::span<const float>(divisors_))));
+    for (const auto& [name, values] : divisors_) {
+      writer_.tensor(io::tensor_from_bytes(std::string(name), io::FileType::kF32,
+                                           {static_cast<int64_t>(values.size())},
+                                           std::as_bytes(std::span<const float>(values))));
     }
     for (const Parameters::Spec& spec : checkpoint_tensors(config_)) {
-      const auto name = io::gguf_tensor_name(spec.name);
+      const auto name = io::gguf_tensor_name(spec.name, architecture_->name);
       if (!name) {
         throw input_error(source_->get(spec.name).where, "this tensor has no name in GGUF",
                           "the tensors of a plain decoder", "use `wgrad merge`");
@@ -171,7 +167,7 @@ class Exporter {
   std::unique_ptr<CheckpointEdits> edits_;
   std::optional<GgufTypes> types_;
   std::optional<io::GgufFile> file_;
-  std::vector<float> divisors_;
+  std::vector<RopeDivisors> divisors_;
   io::GgufWriter writer_;
   int quantised_again_ = 0;
   ExportSummary summary_;
@@ -183,108 +179,6 @@ ExportSummary export_gguf(const fs::path& base, const fs::path& adapter, GgufTyp
                           const fs::path& out) {
   refuse_existing(out);
   return Exporter(base, adapter, type).write(out);
-}
-
-namespace {
-
-GgufType adapter_type(GgufType type) {
-  if (type == GgufType::kKeep) return GgufType::kF32;
-  if (type == GgufType::kQ4_0 || type == GgufType::kQ4_K) {
-    throw input_error("type", "4-bit types", "f32, f16, bf16 or q8_0 for an adapter alone",
-                      "leave --type out, or merge the adapter");
-  }
-  return type;
-}
-
-class AdapterExporter {
- public:
-  AdapterExporter(const fs::path& base, const fs::path& adapter, GgufType type)
-      : config_(read_config(base)),
-        architecture_(gguf_architecture(config_, base.string())),
-        context_(Context::cpu({})),
-        adapter_(Adapter::load(*context_, config_, adapter)),
-        types_(adapter_type(type), config_.layers, false) {
-    writer_.text("general.architecture", architecture_.name);
-    writer_.text("general.type", "adapter");
-    writer_.text("general.name", fs::weakly_canonical(adapter).filename().string());
-    writer_.text("adapter.type", "lora");
-    check_form(adapter.string());
-    writer_.fraction("adapter.lora.alpha", alpha_of(0));
-    writer_.number("general.file_type", static_cast<uint32_t>(types_.file_type()));
-    writer_.number("general.quantization_version", kQuantizationVersion);
-  }
-
-  ExportSummary write(const fs::path& out) {
-    for (size_t i = 0; i < adapter_.modules().size(); ++i) {
-      add(*adapter_.module_pair(i).a, 1.0f);
-      add(*adapter_.module_pair(i).b, alpha_of(i) / alpha_of(0));
-    }
-    ExportSummary summary{.bytes = writer_.file_size(), .notes = types_.notes()};
-    writer_.write(out);
-    return summary;
-  }
-
- private:
-  /// What the form has no place for.
-  void check_form(const std::string& where) const {
-    const char* seen = nullptr;
-    if (adapter_.lora().dora) seen = "DoRA";
-    if (adapter_.saves_modules()) seen = "modules that are trained whole";
-    if (adapter_.embedding()) seen = "an adapted embedding";
-    if (adapter_.output() && config_.tied_embeddings) seen = "an adapted output layer that is tied";
-    if (seen == nullptr) return;
-    throw input_error(where, seen, "matrices of linear layers that the model has by themselves",
-                      "merge the adapter into its base");
-  }
-
-  /// A reader's scale is alpha / rank, with one alpha for all modules.
-  float alpha_of(size_t module) const {
-    return adapter_.modules()[module].scale * static_cast<float>(adapter_.modules()[module].rank);
-  }
-
-  /// MODULE.lora_A.weight or MODULE.lora_B.weight, times `factor`.
-  void add(const Parameter& parameter, float factor) {
-    constexpr std::string_view kA = ".lora_A.weight", kB = ".lora_B.weight";
-    const bool is_b = parameter.name.ends_with(kB);
-    const std::string module = parameter.name.substr(0, parameter.name.size() - kA.size());
-    const auto base = io::gguf_tensor_name(module + ".weight");
-    if (!base || !(is_b || parameter.name.ends_with(kA))) {
-      throw input_error(parameter.name, "this matrix has no name in GGUF",
-                        "matrices of the linear layers", "merge the adapter into its base");
-    }
-    const int64_t head = is_b ? head_of(config_, architecture_, module) : 0;
-    io::TensorView view;
-    view.shape = parameter.value.shape();
-    const std::string name = *base + (is_b ? ".lora_b" : ".lora_a");
-    const io::FileType type = types_.choose(name, view);
-    writer_.tensor({.name = name,
-                    .type = type,
-                    .shape = view.shape,
-                    .produce = [this, &parameter, type, head, factor](const io::ByteSink& sink) {
-                      std::vector<float> values = context_->read<float>(parameter.value);
-                      if (factor != 1.0f) {
-                        for (float& x : values) x *= factor;
-                      }
-                      const int64_t width = parameter.value.dim(1);
-                      if (head > 0) values = reordered_rows(values, width, head);
-                      sink_rows(type, values, width, parameter.name, sink);
-                    }});
-  }
-
-  ModelConfig config_;
-  const GgufArchitecture& architecture_;
-  std::unique_ptr<Context> context_;
-  Adapter adapter_;
-  GgufTypes types_;
-  io::GgufWriter writer_;
-};
-
-}  // namespace
-
-ExportSummary export_adapter_gguf(const fs::path& base, const fs::path& adapter, GgufType type,
-                                  const fs::path& out) {
-  refuse_existing(out);
-  return AdapterExporter(base, adapter, type).write(out);
 }
 
 }  // namespace wgrad::model

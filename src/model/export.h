@@ -30,4 +30,7 @@ ExportSummary export_adapter_gguf(const std::filesystem::path& base,
                                   const std::filesystem::path& adapter, GgufType type,
                                   const std::filesystem::path& out);
 
+/// An input error where `out` is there already.
+void refuse_existing(const std::filesystem::path& out);
+
 }  // namespace wgrad::model

@@ -38,6 +38,7 @@ void produce(const GgufTensor& tensor, const io::ByteSink& sink) {
     read_rows(*tensor.source, view, whole ? 0 : begin, whole ? 1 : end, rows);
     if (tensor.edits != nullptr) tensor.edits->apply(view, begin, end, rows);
     if (tensor.head > 0) rows = reordered_rows(rows, layout.width, tensor.head);
+    for (float& x : rows) x += tensor.offset;
     sink_rows(tensor.type, rows, layout.width, view.where, sink);
   }
   tensor.source->release(view);

@@ -17,6 +17,7 @@ struct GgufTensor {
   CheckpointEdits* edits;  ///< null where the values stay
   io::FileType type;       ///< in the file
   int64_t head;            ///< rows of a head where they are reordered; else 0
+  float offset;            ///< that the file's values are larger by
 };
 
 /// The entry that reads, edits, reorders and converts it a few rows at a time.

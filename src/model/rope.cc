@@ -13,6 +13,10 @@ namespace wgrad::model {
 
 using nlohmann::json;
 
+double yarn_attention_factor(double factor, double weight) {
+  return factor <= 1.0 ? 1.0 : 0.1 * weight * std::log(factor) + 1.0;
+}
+
 namespace {
 
 constexpr int64_t kMostPositions = int64_t{1} << 30;
@@ -55,11 +59,6 @@ void read_llama3(ConfigReader& reader, RopeConfig& rope) {
                     "the first larger than the second");
 }
 
-/// A magnitude for longer contexts (Peng et al. 2023, section 3.4).
-double yarn_magnitude(double factor, double weight) {
-  return factor <= 1.0 ? 1.0 : 0.1 * weight * std::log(factor) + 1.0;
-}
-
 void read_yarn(ConfigReader& reader, RopeConfig& rope) {
   rope.beta_fast = reader.positive("beta_fast", 32.0);
   rope.beta_slow = reader.positive("beta_slow", 1.0);
@@ -73,9 +72,10 @@ void read_yarn(ConfigReader& reader, RopeConfig& rope) {
     return value == nullptr ? 0.0 : value->get<double>();
   };
   const double scale = number("mscale"), scale_all = number("mscale_all_dim");
-  const double standard = scale > 0 && scale_all > 0 ? yarn_magnitude(rope.factor, scale) /
-                                                           yarn_magnitude(rope.factor, scale_all)
-                                                     : yarn_magnitude(rope.factor, 1.0);
+  const double standard = scale > 0 && scale_all > 0
+                              ? yarn_attention_factor(rope.factor, scale) /
+                                    yarn_attention_factor(rope.factor, scale_all)
+                              : yarn_attention_factor(rope.factor);
   rope.attention_factor = reader.positive("attention_factor", standard);
 }
 

@@ -48,6 +48,10 @@ RopeConfig read_rope(ConfigReader& reader, int64_t max_positions, int64_t head_d
 RopeConfig read_rope_object(const nlohmann::json& object, const std::string& where,
                             int64_t max_positions, int64_t head_dim, bool partial, RopeConfig rope);
 
+/// YaRN's attention factor where the config names none: a larger magnitude for longer contexts
+/// (Peng et al. 2023, section 3.4), in the part `weight`.
+double yarn_attention_factor(double factor, double weight = 1.0);
+
 /// The frequencies of a row of so many tokens, in double: rotary_dim / 2 values.
 std::vector<double> rope_inverse_frequencies(const RopeConfig& rope, int64_t row_length);
 /// Appends (cos, sin) of position * frequency, times the attention factor, for `positions`

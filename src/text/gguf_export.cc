@@ -45,6 +45,13 @@ bool is_flag(const json& object, const char* key, bool value) {
   return flag.is_boolean() && flag.get<bool>() == value;
 }
 
+/// Whether a Split's words are its pattern's matches. Every pattern that is known here matches all
+/// of a text, so that it is the same to take out what lies between the matches.
+bool keeps_matches(const json& split) {
+  const bool inverted = is_flag(split, "invert", true);
+  return member(split, "behavior") == (inverted ? "Removed" : "Isolated");
+}
+
 /// A token that llama.cpp takes for a control token by its looks, whatever tokenizer.json says.
 bool looks_special(std::string_view token) {
   return (token.starts_with("<|") && token.ends_with("|>")) || token == "<pad>" ||
@@ -168,7 +175,11 @@ class Exporter {
       for (const PreTokenizer& known : pre_tokenizers()) {
         if (!same(known, nfc)) continue;
         parts().pre = known.name;
-        if (nfc != wanted.nfc) note("a reader of the file may compose characters (NFC) otherwise");
+        if (wanted.nfc) {
+          note("llama.cpp takes characters as they are: this tokenizer composes them first (NFC)");
+        } else if (nfc) {
+          note("a reader of the file may compose characters (NFC), which this tokenizer does not");
+        }
         return;
       }
     }
@@ -196,8 +207,7 @@ class Exporter {
       const json& pattern = member(member(part, "pattern"), "Regex");
       if (type == "Digits" && !split && is_flag(part, "individual_digits", true)) {
         wanted.single_digits = true;
-      } else if (type == "Split" && !split && pattern.is_string() &&
-                 member(part, "behavior") == "Isolated" && !is_flag(part, "invert", true)) {
+      } else if (type == "Split" && !split && pattern.is_string() && keeps_matches(part)) {
         split = true;
         pattern_ = pattern.get<std::string>();
       } else if (type == "ByteLevel" && is_flag(part, "add_prefix_space", false) &&
@@ -223,8 +233,6 @@ class Exporter {
       if (type == kNormal && token.size() == 6 && token.starts_with("<0x") && token[5] == '>') {
         type = kByte;
       }
-      // Readers match such tokens against the text itself, where spaces are spaces.
-      if (type == kUserDefined) replace_word_starts(parts().tokens[id]);
     }
     if (const json& unknown = member(*model_, "unk_token"); unknown.is_string()) {
       parts().unknown_id = assets_.tokenizer.id(unknown.get<std::string>());
@@ -233,9 +241,22 @@ class Exporter {
     scores();
   }
 
-  static void replace_word_starts(std::string& token) {
-    for (size_t at = token.find(kWordStart); at != std::string::npos; at = token.find(kWordStart)) {
-      token.replace(at, kWordStart.size(), " ");
+  /// Readers match such tokens against the text itself, where spaces are spaces. A token that is
+  /// matched so here too finds none there: only merges make it, as any other piece.
+  void place_word_starts() {
+    for (const json& added : member(file_, "added_tokens")) {
+      const auto id = added.at("id").get<size_t>();
+      std::string& token = parts().tokens[id];
+      if (parts().types[id] != kUserDefined || token.find(kWordStart) == std::string::npos)
+        continue;
+      if (is_flag(added, "normalized", false) && score_.contains(token)) {
+        parts().types[id] = kNormal;
+        continue;
+      }
+      for (size_t at = token.find(kWordStart); at != std::string::npos;
+           at = token.find(kWordStart)) {
+        token.replace(at, kWordStart.size(), " ");
+      }
     }
   }
 
@@ -272,7 +293,10 @@ class Exporter {
 
   /// SentencePiece joins by the score of the result: the earlier merges make it, the better.
   void scores() {
-    std::unordered_map<std::string, float> score;
+    std::unordered_set<std::string> added;
+    for (const json& token : member(file_, "added_tokens")) {
+      added.insert(token.at("content").get<std::string>());
+    }
     std::set<std::pair<std::string, std::string>> known;
     std::string last;
     for (const std::string& merge : parts().merges) {
@@ -282,16 +306,19 @@ class Exporter {
       known.emplace(left, right);
       std::string piece = left + right;
       if (piece == last) continue;
-      if (!score.emplace(piece, -static_cast<float>(score.size())).second) {
+      const bool first = score_.emplace(piece, -static_cast<float>(score_.size())).second;
+      // Runs of one character that are added tokens too: of these the longest comes first.
+      if (!first && !added.contains(piece)) {
         refuse(fmt::format("the merges that make \"{}\" stand apart", piece),
                "merges in the order of scores");
       }
       last = std::move(piece);
     }
-    const float least = -static_cast<float>(score.size());
-    for (size_t id = 0; id < parts().tokens.size(); ++id) {
-      const auto found = score.find(parts().tokens[id]);
-      parts().scores.push_back(found == score.end() ? least : found->second);
+    place_word_starts();
+    const float least = -static_cast<float>(score_.size());
+    for (const std::string& token : parts().tokens) {
+      const auto found = score_.find(token);
+      parts().scores.push_back(found == score_.end() ? least : found->second);
     }
     count_new_joins(known);
   }
@@ -360,6 +387,7 @@ class Exporter {
   json file_;
   const json* model_ = nullptr;
   std::string pattern_;
+  std::unordered_map<std::string, float> score_;  ///< of each piece that merges make
   GgufTokenizer result_;
 };
 

@@ -104,6 +104,84 @@ TEST_F(ExportedTokenizer, MarksTokensThatLookSpecial) {
   EXPECT_THAT(result.notes[0], HasSubstr("lstrip"));
 }
 
+/// A tokenizer as Gemma's: pieces of several spaces or form feeds that are added tokens too, which
+/// stand as they are and not as spaces, and whose merges take turns.
+class RunsOfSpaces : public ExportedTokenizer {
+ protected:
+  RunsOfSpaces() {
+    copy("llama2_style");
+    nlohmann::json file = nlohmann::json::parse(read_file(folder_.path() / "tokenizer.json"));
+    nlohmann::json& model = file["model"];
+    nlohmann::json merges = nlohmann::json::array();
+    const std::vector<std::string> units = {"\xE2\x96\x81", "\f"};
+    model["vocab"]["\f"] = 600;
+    size_t next = 601;
+    for (const auto& [left, right] : {std::pair(2, 1), std::pair(1, 2), std::pair(1, 1)}) {
+      for (const std::string& unit : units) {
+        const std::string a = left == 2 ? unit + unit : unit, b = right == 2 ? unit + unit : unit;
+        merges.push_back({a, b});
+        if (right == 2) continue;
+        if (!model["vocab"].contains(a + b)) model["vocab"][a + b] = next++;
+        file["added_tokens"].push_back({{"id", model["vocab"][a + b]},
+                                        {"content", a + b},
+                                        {"single_word", false},
+                                        {"lstrip", false},
+                                        {"rstrip", false},
+                                        {"normalized", false},
+                                        {"special", false}});
+      }
+    }
+    for (const auto& merge : model["merges"]) {
+      if (merge != nlohmann::json({units[0], units[0]})) merges.push_back(merge);
+    }
+    model["merges"] = merges;
+    folder_.write("tokenizer.json", file.dump());
+  }
+};
+
+TEST_F(RunsOfSpaces, AreSplitAsBefore) {
+  const GgufTokenizerParts parts = exported().parts;
+  const auto id_of = [&](std::string_view token) {
+    return static_cast<size_t>(std::ranges::find(parts.tokens, token) - parts.tokens.begin());
+  };
+  const size_t spaces = id_of("\xE2\x96\x81\xE2\x96\x81"), feeds = id_of("\f\f");
+  // Spaces become this only by merges; a reader would find a token of its own in the text.
+  EXPECT_EQ(parts.types.at(spaces), kNormal);
+  EXPECT_EQ(parts.types.at(feeds), kUserDefined);
+  EXPECT_GT(parts.scores.at(id_of("\f\f\f")), parts.scores.at(feeds));
+  const Tokenizer tokenizer = Tokenizer::from_gguf_parts(parts, "x.gguf");
+  const TextAssets assets = load_from_folder(folder_.path());
+  for (const char* text : {"a  b", "a   b", "a     b\f\f\f\fc", "      "}) {
+    EXPECT_EQ(tokenizer.encode(text, true).ids, assets.tokenizer.encode(text, true).ids) << text;
+  }
+}
+
+TEST_F(RunsOfSpaces, WhoseMergesTakeTurnsMustBeAddedTokens) {
+  change({{"added_tokens", nlohmann::json::array()}});
+  EXPECT_THAT(refusal(), HasSubstr("stand apart"));
+}
+
+TEST_F(ExportedTokenizer, MayTakeOutWhatLiesBetweenAPatternsMatches) {
+  copy("llama3_style");
+  nlohmann::json file = nlohmann::json::parse(read_file(folder_.path() / "tokenizer.json"));
+  nlohmann::json& split = file["pre_tokenizer"]["pretokenizers"][0];
+  ASSERT_EQ(split["type"], "Split");
+  split["behavior"] = "Removed";
+  split["invert"] = true;
+  folder_.write("tokenizer.json", file.dump());
+  EXPECT_EQ(exported().parts.pre, "llama-bpe");
+  split["invert"] = false;
+  folder_.write("tokenizer.json", file.dump());
+  EXPECT_THAT(refusal(), HasSubstr("a pre-tokenizer Split"));
+}
+
+TEST_F(ExportedTokenizer, SaysThatCharactersAreNotComposed) {
+  copy("qwen2_style");
+  const GgufTokenizer result = exported();
+  ASSERT_EQ(result.notes.size(), 1u);
+  EXPECT_THAT(result.notes[0], HasSubstr("this tokenizer composes them first"));
+}
+
 TEST_F(ExportedTokenizer, NamesAnotherStopToken) {
   copy("smollm_style");
   folder_.write("generation_config.json", R"({"eos_token_id": [579, 577]})");
