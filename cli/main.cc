@@ -15,6 +15,7 @@
 
 #include "command.h"
 #include "config_file.h"
+#include "signals.h"
 #include "threads.h"
 #include "wgrad/error.h"
 
@@ -79,7 +80,7 @@ int run(int argc, char** argv) {
   program.require_subcommand(1);
   program.footer(
       "Exit codes: 0 done, 1 failed while running, 2 bad usage or input,\n"
-      "130 or 143 stopped by a signal with a checkpoint saved.");
+      "130 or 143 stopped by a signal (train saves a checkpoint, unless a second one comes).");
   const std::vector<Command> commands = add_commands(program);
   std::vector<std::string> arguments(argv + 1, argv + argc);
   check_command(commands, arguments);
@@ -132,6 +133,7 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file over the limit is then a write that fails
   if (computes(argc, argv)) wgrad::cli::wait_politely(argv);
   try {
+    wgrad::cli::take_signals();
     return run(argc, argv);
   } catch (const wgrad::Error& error) {
     print_error(error.what());

@@ -70,8 +70,8 @@ the whole model through WebGPU or on the CPU, and writes files that peft and tra
 Messages go to standard error, results to standard output.
 .SH COMMANDS
 {}.SH "EXIT STATUS"
-0 done; 1 failed while running; 2 bad usage or input; 130 or 143 stopped by a signal, with a checkpoint
-saved.
+0 done; 1 failed while running; 2 bad usage or input; 130 or 143 stopped by a signal. The first
+makes train finish its step and save a checkpoint, a second ends it at once.
 .SH ENVIRONMENT
 .TP
 .B NO_COLOR

@@ -90,6 +90,10 @@ void Progress::on_plan(const TrainPlan& plan) {
                    format_bytes(plan.peak_bytes), plan.device, plan.dtype));
 }
 
+void Progress::on_resume(int64_t step, const std::string& folder) {
+  line(fmt::format("going on after step {}, from {}", step, folder));
+}
+
 void Progress::on_step(const StepMetrics& m) {
   const double interval = m.seconds - last_seconds_;
   if (interval > 0) {

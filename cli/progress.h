@@ -15,6 +15,7 @@ class Progress : public TrainObserver {
 
   void on_data(const DataSummary& summary) override;
   void on_plan(const TrainPlan& plan) override;
+  void on_resume(int64_t step, const std::string& folder) override;
   void on_step(const StepMetrics& metrics) override;
   void on_eval(const EvalMetrics& metrics) override;
   void on_sample(const Sample& sample) override;

@@ -1,37 +1,77 @@
 #include "signals.h"
 
-#include <csignal>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <mutex>
+#include <thread>
 
 namespace wgrad::cli {
 namespace {
 
-// A handler can reach nothing but objects of static storage.
 std::atomic<bool> stop_requested{false};
-volatile std::sig_atomic_t signal_number = 0;
-static_assert(std::atomic<bool>::is_always_lock_free);
+std::atomic<int> signal_number{0};
 
-void on_signal(int number) {
+std::mutex mutex;  // of the next two
+bool awaited = false;
+const char* note_of_first = nullptr;
+
+bool is_awaited(int number) {
+  const std::lock_guard lock(mutex);
+  if (!awaited || signal_number != 0) return false;
   signal_number = number;
-  stop_requested.store(true, std::memory_order_relaxed);
-  std::signal(number, SIG_DFL);
+  stop_requested = true;
+  if (note_of_first != nullptr) {
+    std::fprintf(stderr, "%s%s\n", isatty(STDERR_FILENO) != 0 ? "\n" : "", note_of_first);
+  }
+  return true;
+}
+
+void end_program(int number) {
+  sigset_t one;
+  sigemptyset(&one);
+  sigaddset(&one, number);
+  pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
+  raise(number);
 }
 
 }  // namespace
 
-SignalStop::SignalStop() {
+void take_signals() {
+  sigset_t taken;
+  sigemptyset(&taken);
+  for (const int number : {SIGINT, SIGTERM}) {
+    signal(number, SIG_DFL);
+    sigaddset(&taken, number);
+  }
+  pthread_sigmask(SIG_BLOCK, &taken, nullptr);
+  std::thread([taken] {
+    while (true) {
+      int number = 0;
+      if (sigwait(&taken, &number) == 0 && !is_awaited(number)) end_program(number);
+    }
+  }).detach();
+}
+
+SignalStop::SignalStop(const char* note) {
+  const std::lock_guard lock(mutex);
   stop_requested = false;
   signal_number = 0;
-  std::signal(SIGINT, on_signal);
-  std::signal(SIGTERM, on_signal);
+  note_of_first = note;
+  awaited = true;
 }
 
 SignalStop::~SignalStop() {
-  std::signal(SIGINT, SIG_DFL);
-  std::signal(SIGTERM, SIG_DFL);
+  const std::lock_guard lock(mutex);
+  awaited = false;
 }
 
 const std::atomic<bool>* SignalStop::stop() const { return &stop_requested; }
 
-int SignalStop::exit_code() const { return signal_number == 0 ? 0 : 128 + signal_number; }
+int SignalStop::exit_code() const {
+  const int number = signal_number;
+  return number == 0 ? 0 : 128 + number;
+}
 
 }  // namespace wgrad::cli

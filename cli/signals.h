@@ -4,10 +4,16 @@
 
 namespace wgrad::cli {
 
-/// While it lives, SIGINT and SIGTERM set stop() rather than end the program; a second one ends it.
+/// Blocks SIGINT and SIGTERM in this thread and all that it starts, and takes them in a thread of
+/// its own: a handler would run on the stack of whichever thread is interrupted, and kernels of the
+/// CPU's matrix library keep data where it would write. Called once, before any thread is started.
+void take_signals();
+
+/// While it lives, the first SIGINT or SIGTERM sets stop() rather than end the program.
 class SignalStop {
  public:
-  SignalStop();
+  /// `note` is printed on standard error when the signal comes; null: nothing is.
+  explicit SignalStop(const char* note = nullptr);
   ~SignalStop();
   SignalStop(const SignalStop&) = delete;
   SignalStop& operator=(const SignalStop&) = delete;

@@ -111,7 +111,8 @@ int train(const Options& options) {
                       "add --plan");
   }
   Progress progress;
-  const SignalStop signals;
+  const SignalStop signals(
+      "stopping after this step, with a checkpoint; once more ends at once, without one");
   const TrainResult result = run_training(options.train, progress, signals.stop());
   const bool finished = result.end == TrainEnd::kFinished;
   if (options.json) {

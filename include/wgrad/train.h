@@ -173,6 +173,8 @@ class TrainObserver {
   virtual ~TrainObserver() = default;
   virtual void on_data(const DataSummary&) {}  ///< rows are read: of "train", of "valid"
   virtual void on_plan(const TrainPlan&) {}    ///< before anything is allocated
+  /// A run goes on after so many steps, from this folder's checkpoint.
+  virtual void on_resume(int64_t /*step*/, const std::string& /*folder*/) {}
   virtual void on_step(const StepMetrics&) {}  ///< every log_every steps
   virtual void on_eval(const EvalMetrics&) {}  ///< after each evaluation
   virtual void on_sample(const Sample&) {}     ///< for each answer to a sample's prompt

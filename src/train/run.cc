@@ -51,6 +51,7 @@ class Run {
       restore_checkpoint(*checkpoint, trainer_);
       state_ = read_run_state(*checkpoint);
       saved_step_ = state_.step;
+      observer_.on_resume(state_.step, checkpoint->string());
     }
     log_.keep_until(state_);
   }

@@ -1,5 +1,7 @@
 #include "train/schedule.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -29,8 +31,14 @@ LearningRate make_learning_rate(const TrainOptions& options, int64_t total_steps
   rate.base = options.lr.value_or(options.method == Method::kFull ? 2e-5 : 2e-4);
   rate.schedule = options.schedule;
   rate.total_steps = total_steps;
-  rate.warmup_steps = options.warmup_steps.value_or(
-      static_cast<int64_t>(std::ceil(options.warmup_ratio * static_cast<double>(total_steps))));
+  const double by_ratio =
+      total_steps == 1 ? 0 : std::ceil(options.warmup_ratio * static_cast<double>(total_steps));
+  rate.warmup_steps = options.warmup_steps.value_or(static_cast<int64_t>(by_ratio));
+  if (total_steps == 1 && rate.warmup_steps > 0) {
+    throw input_error("--warmup-steps", fmt::format("{} in a run of 1 step", rate.warmup_steps),
+                      "warm-up begins at a learning rate of 0: nothing would be trained",
+                      "give --warmup-steps 0, or more steps");
+  }
   return rate;
 }
 

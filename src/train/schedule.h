@@ -17,7 +17,8 @@ struct LearningRate {
   double at(int64_t step) const;
 };
 
-/// From the options: the default rate of the method, and warmup_ratio rounded up to whole steps.
+/// From the options: the default rate of the method, and warmup_ratio rounded up to whole steps,
+/// none in a run of one step. Throws where the only step would have a rate of 0.
 LearningRate make_learning_rate(const TrainOptions& options, int64_t total_steps);
 
 }  // namespace wgrad::train

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <random>
+#include <sstream>
 
 #include "testing.h"
 
@@ -87,6 +88,7 @@ TEST_P(StopSignal, FinishesTheStepSavesAndSaysSo) {
   child.signal(GetParam());
   const Outcome outcome = child.wait();
   EXPECT_EQ(outcome.code, 128 + GetParam()) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("stopping after this step, with a checkpoint"));
   EXPECT_THAT(outcome.err, HasSubstr("--resume"));
   const auto steps = steps_of(place.root() / "out");
   ASSERT_GE(steps.size(), 3u);
@@ -99,6 +101,32 @@ TEST_P(StopSignal, FinishesTheStepSavesAndSaysSo) {
 
 INSTANTIATE_TEST_SUITE_P(Both, StopSignal, ::testing::Values(SIGINT, SIGTERM));
 
+/// The signals that a thread has blocked, a bit each.
+uint64_t blocked_signals(const fs::path& thread) {
+  std::istringstream lines(read_file(thread / "status"));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("SigBlk:")) return std::stoull(line.substr(7), nullptr, 16);
+  }
+  return 0;
+}
+
+// A handler that ran on the stack of a thread within oneDNN's product overwrote that product's
+// data.
+TEST(Resume, NoThreadOfARunIsInterruptedByASignal) {
+  const Workplace place;
+  Child child(place.train({"--steps", "100000"}));
+  wait_for_steps(child, place, 3);
+  const uint64_t both = (uint64_t{1} << (SIGINT - 1)) | (uint64_t{1} << (SIGTERM - 1));
+  int threads = 0, open = 0;
+  for (const auto& thread :
+       fs::directory_iterator(fs::path("/proc") / std::to_string(child.pid()) / "task")) {
+    open += (blocked_signals(thread.path()) & both) == both ? 0 : 1;
+    ++threads;
+  }
+  EXPECT_GE(threads, 2);
+  EXPECT_EQ(open, 1) << "the thread that waits for them";
+}
+
 TEST(Resume, AfterASignalEndsWithTheSameBits) {
   const Workplace place;
   Child child(place.train(kRun));
@@ -107,6 +135,7 @@ TEST(Resume, AfterASignalEndsWithTheSameBits) {
   child.wait();
   const Outcome last = run_program(with(place.train(kRun), {"--resume"}));
   EXPECT_EQ(last.code, 0) << last.err;
+  EXPECT_THAT(last.err, HasSubstr("going on after step "));
   expect_same_result(place);
 }
 

@@ -52,10 +52,18 @@ TEST(Schedule, WarmupRatioIsRoundedUpToWholeSteps) {
   EXPECT_EQ(make_learning_rate(o, 10).warmup_steps, 1);
   EXPECT_EQ(make_learning_rate(o, 100).warmup_steps, 3);
   EXPECT_EQ(make_learning_rate(o, 101).warmup_steps, 4);
+  EXPECT_EQ(make_learning_rate(o, 1).warmup_steps, 0) << "the only step would have a rate of 0";
   o.warmup_ratio = 0;
   EXPECT_EQ(make_learning_rate(o, 10).warmup_steps, 0);
   o.warmup_steps = 7;
   EXPECT_EQ(make_learning_rate(o, 10).warmup_steps, 7);
+}
+
+TEST(Schedule, ARunWhoseOnlyStepWouldTrainNothingIsRefused) {
+  TrainOptions o;
+  o.warmup_steps = 1;
+  EXPECT_THROW(make_learning_rate(o, 1), Error);
+  EXPECT_EQ(make_learning_rate(o, 2).warmup_steps, 1);
 }
 
 TEST(Schedule, DefaultRateDependsOnTheMethod) {
