@@ -5,11 +5,11 @@ Needs torch, transformers, safetensors and gguf. The folder is what `wgrad merge
 base and adapter in float32 (or the base itself).
     python3 tools/check_gguf.py MODEL.gguf FOLDER [--ggml LIBGGML_BASE]
 
-Every tensor: torch's values with llama.cpp's order of the rows of q and k, converted by torch
-(F16, BF16) or quantised by gguf.quants, must have the file's bits; types that gguf.quants cannot
-quantise (Q4_K, Q5_K, Q6_K) are quantised by ggml's own library, which the npm package
-@node-llama-cpp/linux-x64 has, or counted as not compared. Then the sizes in the metadata, the
-vocabulary and the chat template. Exits with 1 at a difference.
+Every tensor: torch's values with llama.cpp's order of the rows of q and k and 1 added to Gemma's
+norms, converted by torch (F16, BF16) or quantised by gguf.quants, must have the file's bits; types
+that gguf.quants cannot quantise (Q4_K, Q5_K, Q6_K) are quantised by ggml's own library, which the
+npm package @node-llama-cpp/linux-x64 has, or counted as not compared. Then the sizes in the
+metadata, the vocabulary and the chat template. Exits with 1 at a difference.
 """
 
 import argparse
@@ -25,9 +25,9 @@ from gguf import GGMLQuantizationType as Type
 from safetensors import safe_open
 from transformers import AutoTokenizer
 
-ARCHITECTURES = {"llama": gguf.MODEL_ARCH.LLAMA, "qwen2": gguf.MODEL_ARCH.QWEN2,
-                 "qwen3": gguf.MODEL_ARCH.QWEN3}
-PERMUTED = {"llama"}
+ARCHITECTURES = {name: architecture for architecture, name in gguf.MODEL_ARCH_NAMES.items()}
+PERMUTED = {"granite", "llama", "smollm3"}
+NORMS_PLUS_ONE = {"gemma2", "gemma3"}
 
 
 def permute(weights, heads):
@@ -67,7 +67,7 @@ def weights_of(folder):
 
 def compare_tensors(reader, folder, config, library):
     names = gguf.get_tensor_name_map(ARCHITECTURES[reader.architecture], config["num_hidden_layers"])
-    left = {t.name: t for t in reader.tensors if t.name != "rope_freqs.weight"}
+    left = {t.name: t for t in reader.tensors if not t.name.startswith("rope_")}
     wrong, unknown = [], 0
     for name, values in weights_of(folder):
         target = names.get_name(name, try_suffixes=(".weight", ".bias"))
@@ -77,6 +77,8 @@ def compare_tensors(reader, folder, config, library):
         heads = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}.get(name.split(".")[-2])
         if heads and reader.architecture in PERMUTED:
             values = permute(values, config[heads])
+        if name.endswith("norm.weight") and reader.architecture in NORMS_PLUS_ONE:
+            values = values + 1
         expected = stored(values, Type(tensor.tensor_type), library)
         if expected is None:
             unknown += 1
