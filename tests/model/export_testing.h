@@ -27,7 +27,7 @@ inline std::vector<float> read(const io::TensorSource& source, const std::string
 
 inline std::vector<float> random_values(int64_t count, uint32_t seed) {
   std::mt19937 random(seed);
-  std::normal_distribution<float> normal(0, 0.05f);
+  std::normal_distribution<float> normal(0, 0.25f);
   std::vector<float> values(static_cast<size_t>(count));
   for (float& x : values) x = normal(random);
   return values;
