@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <mutex>
 #include <thread>
@@ -13,14 +14,22 @@ namespace {
 std::atomic<bool> stop_requested{false};
 std::atomic<int> signal_number{0};
 
-std::mutex mutex;  // of the next two
+using Clock = std::chrono::steady_clock;
+
+/// timeout(1) and others send a signal to a process and then to its group: within this it is one.
+constexpr std::chrono::milliseconds kSameSignal{300};
+
+std::mutex mutex;  // of the next three
 bool awaited = false;
 const char* note_of_first = nullptr;
+Clock::time_point time_of_first;
 
 bool is_awaited(int number) {
   const std::lock_guard lock(mutex);
-  if (!awaited || signal_number != 0) return false;
+  if (!awaited) return false;
+  if (signal_number != 0) return Clock::now() - time_of_first < kSameSignal;
   signal_number = number;
+  time_of_first = Clock::now();
   stop_requested = true;
   if (note_of_first != nullptr) {
     std::fprintf(stderr, "%s%s\n", isatty(STDERR_FILENO) != 0 ? "\n" : "", note_of_first);

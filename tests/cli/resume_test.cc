@@ -79,6 +79,18 @@ TEST(Resume, AKilledRunEndsWithTheBitsOfOneThatWasNot) {
 
 class StopSignal : public ::testing::TestWithParam<int> {};
 
+// timeout(1) sends a signal to the process and to its group.
+TEST_P(StopSignal, SentTwiceAtOnceIsOne) {
+  const Workplace place;
+  Child child(place.train({"--steps", "100000"}));
+  wait_for_steps(child, place, 3);
+  for (int i = 0; i < 2; ++i) {
+    child.signal(GetParam());
+    usleep(1000);
+  }
+  EXPECT_THAT(child.wait().err, HasSubstr("stopped after step"));
+}
+
 TEST_P(StopSignal, FinishesTheStepSavesAndSaysSo) {
   const Workplace place;
   // So many steps that the signal comes before the last.

@@ -85,6 +85,9 @@ TEST(ConfigTest, SlidingWindowsFollowTheFamily) {
 
   const json qwen = family("Qwen2ForCausalLM", "qwen2", {{"sliding_window", 9}});
   EXPECT_THAT(windows(qwen), ElementsAre(0, 0, 0));
+  json no_window = with(qwen, {{"use_sliding_window", true}, {"max_window_layers", 0}});
+  no_window["sliding_window"] = nullptr;
+  EXPECT_THAT(windows(no_window), ElementsAre(0, 0, 0));
   const json used = with(qwen, {{"use_sliding_window", true}, {"max_window_layers", 1}});
   EXPECT_THAT(windows(used), ElementsAre(0, 9, 9));
   const json typed =
