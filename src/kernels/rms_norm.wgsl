@@ -1,26 +1,25 @@
 // RMSNorm (Zhang and Sennrich 2019) and its gradients.
 //   r = sqrt(mean(x^2) + eps);  y = w x / r;  inv_rms = 1 / r
-//   with w = WEIGHT_OFFSET + weight, u = w grad_y:  grad_x = (u - x mean(x u) / r^2) / r
+//   with w = weight_offset + weight, u = w grad_y:  grad_x = (u - x mean(x u) / r^2) / r
 //   grad_weight += sum over rows of grad_y x / r
 // x, y, grad_y, grad_x [rows, n]; weight, grad_weight [n]; inv_rms [rows]; n counts Vecs.
 //
 // WIDTH invocations a row, 256 / WIDTH rows at once a workgroup; the first HELD Vecs of an
 // invocation stay in registers. Equal to cpu::rms_norm_forward and cpu::rms_norm_backward.
-// rms_norm_forward sets; rms_norm_backward sets grad_x, or adds to it where ACCUMULATE.
+// rms_norm_forward sets; rms_norm_backward sets grad_x, or adds to it where accumulate.
 // rms_norm_backward_weight does so too, and sets one row of `partial` [groups, n] to the weight's
 // gradient over the workgroup's 256 / WIDTH slots of rows_per_slot rows each.
 // rms_norm_grad_weight_total: 16 columns a workgroup, adds `partial` to grad_weight.
 // Every sum has a fixed order.
 // Prelude: lib_vector1 or lib_vector4, lib_row_reduce_core or lib_row_reduce_subgroups, HELD.
 
-override ACCUMULATE: bool = false;
-override WEIGHT_OFFSET: f32 = 0.0;
-
 struct RowParams {
   rows: u32,
   n: u32,
   inv_n: f32,  // 1 / elements a row
   eps: f32,
+  weight_offset: f32,
+  accumulate: u32,
 }
 
 @group(0) @binding(0) var<storage, read> x: array<Vec>;
@@ -29,10 +28,7 @@ struct RowParams {
 @group(0) @binding(3) var<storage, read_write> inv_rms_out: array<f32>;
 @group(0) @binding(4) var<uniform> forward: RowParams;
 
-fn weight_at(c: u32) -> Vec {
-  if (WEIGHT_OFFSET != 0.0) { return weight[c] + WEIGHT_OFFSET; }
-  return weight[c];
-}
+fn weight_at(c: u32, offset: f32) -> Vec { return weight[c] + offset; }
 
 @compute @workgroup_size(256)
 fn rms_norm_forward(@builtin(workgroup_id) group: vec3<u32>,
@@ -60,10 +56,10 @@ fn rms_norm_forward(@builtin(workgroup_id) group: vec3<u32>,
 
   for (var k = 0u; k < HELD; k++) {
     let c = first + k * WIDTH;
-    if (c < n) { y[base + c] = weight_at(c) * (held[k] * inv_rms); }
+    if (c < n) { y[base + c] = weight_at(c, forward.weight_offset) * (held[k] * inv_rms); }
   }
   for (var c = first + HELD * WIDTH; c < n; c += WIDTH) {
-    y[base + c] = weight_at(c) * (x[base + c] * inv_rms);
+    y[base + c] = weight_at(c, forward.weight_offset) * (x[base + c] * inv_rms);
   }
   if (first == 0u && row < forward.rows) { inv_rms_out[row] = inv_rms; }
 }
@@ -92,12 +88,12 @@ fn rms_norm_backward(@builtin(workgroup_id) group: vec3<u32>,
     let c = first + k * WIDTH;
     if (c < n) {
       normalised[k] = x[base + c] * inv_rms;
-      u[k] = weight_at(c) * grad_y[base + c];
+      u[k] = weight_at(c, backward.weight_offset) * grad_y[base + c];
       products += normalised[k] * u[k];
     }
   }
   for (var c = first + HELD * WIDTH; c < n; c += WIDTH) {
-    products += x[base + c] * inv_rms * (weight_at(c) * grad_y[base + c]);
+    products += x[base + c] * inv_rms * (weight_at(c, backward.weight_offset) * grad_y[base + c]);
   }
   let mean = row_sum(lanes_sum(products), t) * backward.inv_n;
 
@@ -105,13 +101,13 @@ fn rms_norm_backward(@builtin(workgroup_id) group: vec3<u32>,
     let c = first + k * WIDTH;
     if (c < n) {
       var grad = (u[k] - normalised[k] * mean) * inv_rms;
-      if (ACCUMULATE) { grad += grad_x[base + c]; }
+      if (backward.accumulate != 0u) { grad += grad_x[base + c]; }
       grad_x[base + c] = grad;
     }
   }
   for (var c = first + HELD * WIDTH; c < n; c += WIDTH) {
-    var grad = (weight_at(c) * grad_y[base + c] - x[base + c] * inv_rms * mean) * inv_rms;
-    if (ACCUMULATE) { grad += grad_x[base + c]; }
+    var grad = (weight_at(c, backward.weight_offset) * grad_y[base + c] - x[base + c] * inv_rms * mean) * inv_rms;
+    if (backward.accumulate != 0u) { grad += grad_x[base + c]; }
     grad_x[base + c] = grad;
   }
 }
@@ -122,6 +118,8 @@ struct WeightParams {
   inv_n: f32,
   rows_per_slot: u32,
   first_group: u32,  // rows of `partial` before this dispatch's
+  weight_offset: f32,
+  accumulate: u32,
 }
 
 @group(0) @binding(5) var<storage, read_write> partial: array<Vec>;
@@ -139,7 +137,7 @@ fn rms_norm_backward_weight(@builtin(workgroup_id) group: vec3<u32>,
   var sums: array<Vec, HELD>;
   for (var k = 0u; k < HELD; k++) {
     let c = first + k * WIDTH;
-    if (c < weighted.n) { scale[k] = weight_at(c); }
+    if (c < weighted.n) { scale[k] = weight_at(c, weighted.weight_offset); }
   }
   for (var step = 0u; step < weighted.rows_per_slot; step++) {
     let row = (group.x * weighted.rows_per_slot + step) * slot_count + t / WIDTH;
@@ -168,7 +166,7 @@ fn rms_norm_backward_weight(@builtin(workgroup_id) group: vec3<u32>,
     for (var c = first + HELD * WIDTH; c < n; c += WIDTH) {
       let v = x[base + c] * inv_rms;
       let g = grad_y[base + c];
-      products += v * (weight_at(c) * g);
+      products += v * (weight_at(c, weighted.weight_offset) * g);
       var sum = g * v;
       if (step > 0u) { sum += partial[out + c]; }
       partial[out + c] = sum;
@@ -179,13 +177,13 @@ fn rms_norm_backward_weight(@builtin(workgroup_id) group: vec3<u32>,
       let c = first + k * WIDTH;
       if (c < n) {
         var grad = (u[k] - normalised[k] * mean) * inv_rms;
-        if (ACCUMULATE) { grad += grad_x[base + c]; }
+        if (weighted.accumulate != 0u) { grad += grad_x[base + c]; }
         grad_x[base + c] = grad;
       }
     }
     for (var c = first + HELD * WIDTH; c < n; c += WIDTH) {
-      var grad = (weight_at(c) * grad_y[base + c] - x[base + c] * inv_rms * mean) * inv_rms;
-      if (ACCUMULATE) { grad += grad_x[base + c]; }
+      var grad = (weight_at(c, weighted.weight_offset) * grad_y[base + c] - x[base + c] * inv_rms * mean) * inv_rms;
+      if (weighted.accumulate != 0u) { grad += grad_x[base + c]; }
       grad_x[base + c] = grad;
     }
   }

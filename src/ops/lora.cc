@@ -44,6 +44,11 @@ LoraParams params_for(const Tensor& wide, float alpha) {
   return p;
 }
 
+/// Devices with narrow vectors run the written-out text no faster and compile it for seconds.
+int64_t rows_at_once(const Context& ctx) {
+  return ctx.features().subgroups && ctx.features().subgroup_min_size >= 16 ? 4 : 1;
+}
+
 /// small = alpha x factor^T, or alpha x factor where it is transposed.
 void project(Context& ctx, const Tensor& x, const Tensor& factor, bool transposed, float alpha,
              const Tensor& small) {
@@ -73,8 +78,10 @@ void expand(Context& ctx, const Tensor& small, const Tensor& factor, bool transp
   LoraParams p = params_for(y, alpha);
   p.rows_per_group = static_cast<uint32_t>(
       std::clamp(ceil_div(wanted, kLoraRows) * kLoraRows, kLoraRows, kMostRows));
-  const LoraKernel kernel{
-      .step = LoraStep::kExpand, .rank = small.dim(1), .transposed = transposed};
+  const LoraKernel kernel{.step = LoraStep::kExpand,
+                          .rank = small.dim(1),
+                          .transposed = transposed,
+                          .rows_at_once = rows_at_once(ctx)};
   launch(ctx, lora_kernel(kernel), {in(small), in(factor), out(y)}, p,
          groups(column_groups * ceil_div(y.dim(0), p.rows_per_group)));
 }
@@ -98,8 +105,11 @@ struct GradientPass {
     LoraParams p = params_for(wide, 1.0f);
     p.rows_per_group = static_cast<uint32_t>(rows);
     p.parts = static_cast<uint32_t>(parts);
-    launch(ctx, lora_kernel({.step = LoraStep::kGradient, .rank = small.dim(1)}),
-           {in(wide), in(small), out(scratch.flat(begin, size))}, p, groups(workgroups));
+    launch(
+        ctx,
+        lora_kernel(
+            {.step = LoraStep::kGradient, .rank = small.dim(1), .rows_at_once = rows_at_once(ctx)}),
+        {in(wide), in(small), out(scratch.flat(begin, size))}, p, groups(workgroups));
   }
 
   const Tensor& wide;

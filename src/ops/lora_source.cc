@@ -123,12 +123,12 @@ void expand(WgslWriter& w, const LoraKernel& kernel) {
     }
   }
   w.line("  let end = min(first + p.rows_per_group, p.m);");
-  w.line("  for (var row = first + t / 64u; row < end; row += {}u) {{", kLoraRows);
-  for (int64_t u = 0; u < kLoraRows / 4; ++u) {
+  w.line("  for (var row = first + t / 64u; row < end; row += {}u) {{", 4 * kernel.rows_at_once);
+  for (int64_t u = 0; u < kernel.rows_at_once; ++u) {
     w.line("    let r{0} = min(row + {1}u, p.m - 1u); let y{0} = wide[r{0} * p.width + q];", u,
            4 * u);
   }
-  for (int64_t u = 0; u < kLoraRows / 4; ++u) {
+  for (int64_t u = 0; u < kernel.rows_at_once; ++u) {
     w.line("    var s{} = vec4<f32>();", u);
     for (int64_t c = 0; c < quads; ++c) {
       w.line("    {{ let x = small[r{} * {}u + {}u];", u, quads, c);
@@ -141,7 +141,7 @@ void expand(WgslWriter& w, const LoraKernel& kernel) {
       }
     }
   }
-  for (int64_t u = 0; u < kLoraRows / 4; ++u) {
+  for (int64_t u = 0; u < kernel.rows_at_once; ++u) {
     w.line("    if (row + {1}u < end) {{ wide[r{0} * p.width + q] = y{0} + p.alpha * s{0}; }}", u,
            4 * u);
   }
@@ -164,13 +164,13 @@ void gradient(WgslWriter& w, const LoraKernel& kernel) {
   w.line("  let first = part * p.rows_per_group;");
   w.line("  let end = min(first + p.rows_per_group, p.m);");
   for (int64_t i = 0; i < kernel.rank; ++i) w.line("  var s{} = vec4<f32>();", i);
-  w.line("  for (var row = first + t / 64u; row < end; row += {}u) {{", kLoraRows);
-  for (int64_t u = 0; u < kLoraRows / 4; ++u) {
+  w.line("  for (var row = first + t / 64u; row < end; row += {}u) {{", 4 * kernel.rows_at_once);
+  for (int64_t u = 0; u < kernel.rows_at_once; ++u) {
     w.line("    let r{0} = min(row + {1}u, p.m - 1u);", u, 4 * u);
     w.line("    let v{0} = select(vec4<f32>(), wide[r{0} * p.width + at], row + {1}u < end);", u,
            4 * u);
   }
-  for (int64_t u = 0; u < kLoraRows / 4; ++u) {
+  for (int64_t u = 0; u < kernel.rows_at_once; ++u) {
     for (int64_t c = 0; c < quads; ++c) {
       w.line("    {{ let x = small[r{} * {}u + {}u];", u, quads, c);
       for (int64_t j = 0; j < 4; ++j) {

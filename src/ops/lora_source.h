@@ -26,6 +26,8 @@ struct LoraKernel {
   bool transposed = false;  ///< of the factor, in kProject and kExpand
   /// kProject: subgroups of 32 that take rows of their own; the other of the 8 share a reduction.
   int64_t row_groups = 1;
+  /// kExpand, kGradient: rows that an invocation takes at a time.
+  int64_t rows_at_once = 4;
 
   auto operator<=>(const LoraKernel&) const = default;
   /// Rows of a workgroup of kProject.

@@ -72,6 +72,7 @@ TileKernel choose_kernel(const Context& ctx, const Product& p, const TileShape& 
   // Devices with narrow vectors run the written-out text no faster and compile it for seconds.
   const bool wide = ctx.features().subgroups && ctx.features().subgroup_min_size >= 16;
   kernel.unroll = kernel.access == TileAccess::kScalar ? 1 : wide ? 16 : 1;
+  kernel.store_loop = !wide;
   if (kernel.access == TileAccess::kScalar) kernel.guard = kernel.tail_k = true;
   return kernel;
 }

@@ -32,14 +32,21 @@ class Nf4MatvecWriter {
     for (int i = 0; i < kernel_.rows; ++i) {
       for (int r = 0; r < team_rows_; ++r) w_.line("  var s{}_{} = 0.0;", i, r);
     }
-    for (int word = 0; word < 4; ++word) {
+    for (int word = 0; kernel_.unrolled && word < 4; ++word) {
       w_.line("  let at{0} = ((t + {0}u) % 4u) * 2u + (t >> 2u) % 2u;", word);
     }
     w_.line("  while (unit < p.units) {{");
     for (int r = 0; r < team_rows_; ++r) {
       w_.line("    let a{0} = absmax(piece{0}); let q{0} = turned(piece{0}.q, t);", r);
     }
-    for (int word = 0; word < 4; ++word) multiply_word(word);
+    if (kernel_.unrolled) {
+      for (int word = 0; word < 4; ++word) multiply_word(word, std::to_string(word));
+    } else {
+      w_.line("    for (var word = 0u; word < 4u * p.one; word++) {{");
+      w_.line("    let at0 = ((t + word) % 4u) * 2u + (t >> 2u) % 2u;");
+      multiply_word(0, "word");
+      w_.line("    }}");
+    }
     w_.line("    unit += {}u;", 32 * kernel_.teams);
     for (int r = 0; r < team_rows_; ++r) {
       w_.line("    piece{0} = load_piece(row{0} + min(unit, p.units - 1u));", r);
@@ -60,7 +67,7 @@ class Nf4MatvecWriter {
     w_.line("@group(0) @binding(5) var<storage, read> absmax_scales: array<f32>;");
     w_.line(
         "struct Params {{ n: u32, units: u32, ldx: u32, ldy: u32, x_offset: u32, y_offset: u32, "
-        "bias_offset: u32, accumulate: u32, has_bias: u32, absmax_offset: f32 }}");
+        "bias_offset: u32, accumulate: u32, has_bias: u32, absmax_offset: f32, one: u32 }}");
     w_.line("@group(0) @binding(6) var<uniform> p: Params;");
     write_nf4_pair_functions(w_, kernel_.copies, 256);
     // 32 codes of a row, and what their scale is made of.
@@ -85,7 +92,8 @@ class Nf4MatvecWriter {
     w_.line("}}");
   }
 
-  void multiply_word(int word) {
+  /// `index` of the word; `word` tells its names from those of others.
+  void multiply_word(int word, const std::string& index) {
     for (int i = 0; i < kernel_.rows; ++i) {
       for (int half = 0; half < 2; ++half) {
         w_.line("    let x{0}_{1}_{2} = x[p.x_offset + {1}u * p.ldx + unit * 8u + (at{0} ^ {2}u)];",
@@ -95,9 +103,9 @@ class Nf4MatvecWriter {
     for (int r = 0; r < team_rows_; ++r) {
       for (int half = 0; half < 2; ++half) {
         w_.line(
-            "    let w{0}_{1}_{2} = vec4<f32>(unpack2x16float(nf4_pair(q{1}[{0}], {3}u, t)), "
-            "unpack2x16float(nf4_pair(q{1}[{0}], {4}u, t)));",
-            word, r, half, 2 * half, 2 * half + 1);
+            "    let w{0}_{1}_{2} = vec4<f32>(unpack2x16float(nf4_pair(q{1}[{5}], {3}u, t)), "
+            "unpack2x16float(nf4_pair(q{1}[{5}], {4}u, t)));",
+            word, r, half, 2 * half, 2 * half + 1, index);
       }
       for (int i = 0; i < kernel_.rows; ++i) {
         w_.line(

@@ -16,6 +16,8 @@ struct Nf4MatvecKernel {
   int rows = 1;     ///< of x: 1 to 4
   int teams = 4;    ///< 1, 2, 4 or 8
   int copies = 32;  ///< of the table of pairs: 16 or 32
+  /// The four words of a piece are written out, not a loop.
+  bool unrolled = true;
 
   auto operator<=>(const Nf4MatvecKernel&) const = default;
   /// Rows of the weight that a team reads together.
@@ -31,7 +33,8 @@ struct Nf4MatvecParams {
   uint32_t x_offset, y_offset, bias_offset;
   uint32_t accumulate, has_bias;
   float absmax_offset;
-  uint32_t unused[2];
+  uint32_t one;  ///< 1: a factor of loop bounds that compilers then do not unroll
+  uint32_t unused;
 };
 static_assert(sizeof(Nf4MatvecParams) == 48);
 

@@ -29,6 +29,8 @@ Nf4MatvecKernel choose_matvec(const Context& ctx, int64_t rows, int64_t n, int64
   kernel.rows = static_cast<int>(rows);
   const auto memory = static_cast<int>(ctx.limits().max_workgroup_memory);
   if (kernel.bytes() > memory) kernel.copies = 16;
+  // Devices with narrow vectors run the written-out text no faster and compile it for seconds.
+  kernel.unrolled = ctx.features().subgroups && ctx.features().subgroup_min_size >= 16;
   kernel.teams = 1;
   while (kernel.teams < 8 && ceil_div(n, kernel.group_rows()) < kWorkgroups &&
          units >= kUnit * 2 * kernel.teams) {
@@ -76,6 +78,7 @@ void nf4_vector_product(Context& ctx, const Nf4Product& product) {
   p.accumulate = product.accumulate ? 1 : 0;
   p.has_bias = product.bias ? 1 : 0;
   p.absmax_offset = w.absmax_offset;
+  p.one = 1;
   launch(ctx, nf4_matvec_kernel(kernel),
          {in(x.tensor), in(product.bias ? bias.tensor : x.tensor), out(y.tensor), in(w.data),
           in(w.absmax_codes), in(w.absmax_scales)},

@@ -12,16 +12,20 @@ namespace {
 struct RowParams {
   uint32_t rows, n;
   float inv_n, eps;
+  float weight_offset;
+  uint32_t accumulate;
 };
-static_assert(sizeof(RowParams) == 16);
+static_assert(sizeof(RowParams) == 24);
 
 // Mirrors WeightParams of rms_norm.wgsl.
 struct WeightParams {
   uint32_t rows, n;
   float inv_n;
   uint32_t rows_per_slot, first_group;
+  float weight_offset;
+  uint32_t accumulate;
 };
-static_assert(sizeof(WeightParams) == 20);
+static_assert(sizeof(WeightParams) == 28);
 
 // Mirrors TotalParams of rms_norm.wgsl.
 struct TotalParams {
@@ -44,22 +48,24 @@ struct RowLayout {
 };
 
 gpu::KernelSpec row_kernel(const Context& ctx, const RowLayout& layout,
-                           std::string_view entry_point, float weight_offset = 0.0f) {
+                           std::string_view entry_point) {
   gpu::KernelSpec kernel;
   kernel.source = "rms_norm";
   kernel.entry_point = entry_point;
   kernel.prelude = reduction_prelude(ctx.features(), layout.lanes) +
                    "const HELD: u32 = " + std::to_string(layout.held) + "u;\n";
   kernel.overrides = {{"WIDTH", static_cast<double>(layout.width)}};
-  if (weight_offset != 0.0f) {
-    kernel.overrides.emplace_back("WEIGHT_OFFSET", static_cast<double>(weight_offset));
-  }
   return kernel;
 }
 
-RowParams row_params(int64_t rows, int64_t n, const RowLayout& layout, float eps) {
-  return {static_cast<uint32_t>(rows), static_cast<uint32_t>(layout.vecs),
-          static_cast<float>(1.0 / static_cast<double>(n)), eps};
+RowParams row_params(int64_t rows, int64_t n, const RowLayout& layout, float eps,
+                     float weight_offset, bool accumulate) {
+  return {static_cast<uint32_t>(rows),
+          static_cast<uint32_t>(layout.vecs),
+          static_cast<float>(1.0 / static_cast<double>(n)),
+          eps,
+          weight_offset,
+          accumulate ? 1u : 0u};
 }
 
 void backward_with_weight(Context& ctx, const Tensor& x, const Tensor& weight,
@@ -76,16 +82,16 @@ void backward_with_weight(Context& ctx, const Tensor& x, const Tensor& weight,
   const int64_t most_groups = ceil_div(rows, part) * ceil_div(std::min(rows, part), rows_per_group);
   const Tensor partial = ctx.allocate({most_groups, n}, DType::kF32, "scratch/rms_norm");
 
-  gpu::KernelSpec kernel = row_kernel(ctx, layout, "rms_norm_backward_weight", weight_offset);
-  kernel.overrides.emplace_back("ACCUMULATE", accumulate ? 1.0 : 0.0);
+  const gpu::KernelSpec kernel = row_kernel(ctx, layout, "rms_norm_backward_weight");
   uint32_t groups = 0;
   for_row_parts(ctx, kName, rows, n * 4, [&](int64_t begin, int64_t end) {
     const uint32_t more = static_cast<uint32_t>(ceil_div(end - begin, rows_per_group));
-    const RowParams row = row_params(end - begin, n, layout, 0.0f);
+    const RowParams row = row_params(end - begin, n, layout, 0.0f, weight_offset, accumulate);
     launch(ctx, kernel,
            {in(x.rows(begin, end)), in(weight), in(inv_rms.rows(begin, end)),
             in(grad_y.rows(begin, end)), out(grad_x.rows(begin, end)), out(partial)},
-           WeightParams{row.rows, row.n, row.inv_n, static_cast<uint32_t>(rows_per_slot), groups},
+           WeightParams{row.rows, row.n, row.inv_n, static_cast<uint32_t>(rows_per_slot), groups,
+                        row.weight_offset, row.accumulate},
            {more, 1, 1});
     groups += more;
   });
@@ -113,12 +119,12 @@ void rms_norm_forward(Context& ctx, const Tensor& x, const Tensor& weight, const
     return;
   }
   const RowLayout layout(n);
-  const gpu::KernelSpec kernel = row_kernel(ctx, layout, kName, weight_offset);
+  const gpu::KernelSpec kernel = row_kernel(ctx, layout, kName);
   for_row_parts(ctx, kName, rows, n * 4, [&](int64_t begin, int64_t end) {
     launch(ctx, kernel,
            {in(x.rows(begin, end)), in(weight), out(y.rows(begin, end)),
             out(inv_rms.rows(begin, end))},
-           row_params(end - begin, n, layout, eps),
+           row_params(end - begin, n, layout, eps, weight_offset, false),
            groups(ceil_div(end - begin, layout.rows_per_group())));
   });
 }
@@ -149,13 +155,12 @@ void rms_norm_backward(Context& ctx, const Tensor& x, const Tensor& weight, cons
     return;
   }
   const RowLayout layout(n);
-  gpu::KernelSpec kernel = row_kernel(ctx, layout, kName, weight_offset);
-  kernel.overrides.emplace_back("ACCUMULATE", accumulate ? 1.0 : 0.0);
+  const gpu::KernelSpec kernel = row_kernel(ctx, layout, kName);
   for_row_parts(ctx, kName, rows, n * 4, [&](int64_t begin, int64_t end) {
     launch(ctx, kernel,
            {in(x.rows(begin, end)), in(weight), in(inv_rms.rows(begin, end)),
             in(grad_y.rows(begin, end)), out(grad_x.rows(begin, end))},
-           row_params(end - begin, n, layout, 0.0f),
+           row_params(end - begin, n, layout, 0.0f, weight_offset, accumulate),
            groups(ceil_div(end - begin, layout.rows_per_group())));
   });
 }

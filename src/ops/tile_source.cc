@@ -305,6 +305,21 @@ class TileWriter {
 
   void epilogue() {
     const int groups_m = kernel_.tm / 4, groups_n = kernel_.tn / 4;
+    if (kernel_.store_loop) {
+      std::string sums;
+      for (int i = 0; i < kernel_.tm; ++i) {
+        for (int j = 0; j < groups_n; ++j) sums += fmt::format("c{}_{}, ", i, j);
+      }
+      w_.line("  var sums = array<vec4<f32>, {}>({});", kernel_.tm * groups_n, sums);
+      // A bound that compilers do not know, so that they do not unroll it.
+      w_.line("  for (var s = 0u; s < {}u * min(p.tiles_m, 1u); s++) {{", kernel_.tm * groups_n);
+      w_.line("    let i = s / {0}u; let j = s % {0}u;", groups_n);
+      w_.line(
+          "    store(bm + i / 4u * {}u + i % 4u + ty * 4u, bn + j * {}u + tx * 4u, part, sums[s]);",
+          kernel_.bm / groups_m, kernel_.bn / groups_n);
+      w_.line("  }}");
+      return;
+    }
     for (int i = 0; i < kernel_.tm; ++i) {
       for (int j = 0; j < groups_n; ++j) {
         w_.line("  store(bm + {}u + ty * 4u, bn + {}u + tx * 4u, part, c{}_{});",

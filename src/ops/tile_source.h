@@ -29,6 +29,7 @@ struct TileKernel {
   bool tail_k = false;  ///< the reduction is not a multiple of 16 (always so in kScalar)
   /// Steps of the reduction written out one after the other, a divisor of 16.
   int unroll = 16;
+  bool store_loop = false;  ///< C is stored in a loop, which is shorter to compile
 
   auto operator<=>(const TileKernel&) const = default;
   int invocations() const { return (bm / tm) * (bn / tn); }
