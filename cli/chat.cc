@@ -50,7 +50,7 @@ class Chat {
  public:
   explicit Chat(const Options& options)
       : options_(options),
-        loaded_(train::load_for_inference(options.inference)),
+        loaded_(load_model(options.inference)),
         speakers_(make_speakers(loaded_, options.inference.adapters)),
         system_(options.answer.system),
         colours_(stdout_is_terminal()) {

@@ -8,6 +8,7 @@
 #include "encode_options.h"
 #include "inference_options.h"
 #include "train/evaluate.h"
+#include "train_options.h"
 
 namespace wgrad::cli {
 namespace {
@@ -22,7 +23,7 @@ struct Options {
 
 int run(Options& options) {
   options.encode.keep_uncounted = options.per_row;
-  train::LoadedModel loaded = train::load_for_inference(options.inference);
+  train::LoadedModel loaded = load_model(options.inference);
   const data::Files files = data::find_eval_files(options.data);
   auto on_row = [&](const train::RowLoss& row) {
     if (!options.per_row) return;
@@ -60,8 +61,8 @@ int run(Options& options) {
 Run add_eval(CLI::App& app) {
   auto o = std::make_shared<Options>();
   add_inference_options(app, o->inference, Adapters::kOne);
-  app.add_option("--data", o->data,
-                 ".jsonl or .json files (commas between), -, or a folder (its valid.jsonl)")
+  add_data_option(app, "--data", o->data,
+                  ".jsonl or .json files (commas between), -, or a folder (its valid.jsonl)")
       ->required();
   add_encode_options(app, o->encode);
   app.add_flag("--per-row", o->per_row, "a line a row first");

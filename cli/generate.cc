@@ -66,7 +66,7 @@ nlohmann::ordered_json as_json(const Answer& answer) {
 
 int run(const Options& options) {
   const std::string prompt = options.prompt == "-" ? read_prompt() : options.prompt;
-  const train::LoadedModel loaded = train::load_for_inference(options.inference);
+  const train::LoadedModel loaded = load_model(options.inference);
   const std::vector<uint32_t> ids = encode_prompt(loaded, options, prompt);
   const std::vector<Speaker> speakers = make_speakers(loaded, options.inference.adapters);
   const bool several = speakers.size() > 1;

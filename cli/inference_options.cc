@@ -1,5 +1,7 @@
 #include "inference_options.h"
 
+#include <fmt/format.h>
+
 #include <CLI/Option.hpp>
 #include <CLI/Validators.hpp>
 
@@ -28,6 +30,13 @@ void add_inference_options(CLI::App& app, train::InferenceOptions& options, Adap
          "operands of the large products")
       ->check(CLI::IsMember({"auto", "f32", "f16"}))
       ->default_str("auto");
+}
+
+train::LoadedModel load_model(const train::InferenceOptions& options) {
+  train::LoadedModel loaded = train::load_for_inference(options);
+  const std::string note = loaded.model.config.note_on_parts();
+  if (!note.empty()) fmt::print(stderr, "{}: {}\n", options.model, note);
+  return loaded;
 }
 
 void add_answer_options(CLI::App& app, AnswerOptions& o) {

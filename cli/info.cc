@@ -38,6 +38,7 @@ int run(const Options& options) {
   const int64_t trainable = lora_parameters(c, options.rank);
   nlohmann::ordered_json json;
   json["model_type"] = c.model_type;
+  if (!c.other_parts.empty()) json["other_parts"] = c.other_parts;
   json["parameters"] = parameters;
   json["layers"] = c.layers;
   json["hidden_size"] = c.hidden_size;
@@ -82,6 +83,7 @@ int run(const Options& options) {
       options.rank, format_count(static_cast<double>(trainable)),
       100.0 * static_cast<double>(trainable) / static_cast<double>(parameters),
       format_bytes(parameters * 4), format_bytes(parameters * 2), format_bytes(parameters / 2));
+  if (!c.other_parts.empty()) fmt::print("  beside it   {}\n", c.note_on_parts());
   return kDone;
 }
 

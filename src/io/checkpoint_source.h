@@ -13,7 +13,8 @@
 
 namespace wgrad::io {
 
-/// The tensors of a checkpoint by their Hugging Face names, wherever they are stored. Owns the
+/// The tensors of a checkpoint by their Hugging Face names (module_name_of()), wherever they are
+/// stored. Owns the
 /// mapped files; views live as long as it does. Const functions may be called from many threads.
 class TensorSource {
  public:
@@ -43,6 +44,11 @@ class TensorSource {
   /// The whole tensor.
   void read_f32(std::string_view name, std::span<float> out) const;
 };
+
+/// The name of a tensor by the module that it belongs to in transformers: files of models with
+/// several parts begin their text model's with "language_model.model.", where the module is
+/// "model.language_model". Other names are as they are.
+std::string module_name_of(std::string_view stored_name);
 
 /// The weights of a Hugging Face folder: model.safetensors, or the shards that
 /// model.safetensors.index.json names.

@@ -33,10 +33,10 @@ class SafetensorsSource : public TensorSource {
     files_.push_back(std::move(file));
     const SafetensorsFile& added = files_[number];
     if (wanted == nullptr) {
-      for (const TensorView& tensor : added.tensors()) index_[tensor.name] = {number, tensor};
+      for (const TensorView& tensor : added.tensors()) put(number, tensor);
     } else {
       for (const std::string& name : *wanted) {
-        if (const TensorView* tensor = added.find(name)) index_[name] = {number, *tensor};
+        if (const TensorView* tensor = added.find(name)) put(number, *tensor);
       }
     }
   }
@@ -85,6 +85,15 @@ class SafetensorsSource : public TensorSource {
     std::size_t file = 0;
     TensorView tensor;
   };
+
+  void put(std::size_t file, TensorView tensor) {
+    tensor.name = module_name_of(tensor.name);
+    const auto [at, added] = index_.emplace(tensor.name, Entry{file, tensor});
+    if (added) return;
+    throw input_error(tensor.where,
+                      fmt::format("the file has {} under another name too", tensor.name),
+                      "every tensor once", kFetchAgain);
+  }
 
   std::string where_;
   std::vector<SafetensorsFile> files_;
@@ -143,7 +152,7 @@ std::unique_ptr<TensorSource> open_shards(const fs::path& folder) {
   }
   for (const auto& [shard, names] : shards) {
     for (const std::string& name : names) {
-      if (source->contains(name)) continue;
+      if (source->contains(module_name_of(name))) continue;
       const SafetensorsFile* other = source->file_with(name);
       throw input_error(index.string(), fmt::format("tensor {} is not in {}", name, shard),
                         other == nullptr
@@ -156,6 +165,16 @@ std::unique_ptr<TensorSource> open_shards(const fs::path& folder) {
 }
 
 }  // namespace
+
+std::string module_name_of(std::string_view stored_name) {
+  constexpr std::pair<std::string_view, std::string_view> kPrefixes[] = {
+      {"language_model.model.", "model.language_model."}, {"language_model.lm_head.", "lm_head."}};
+  for (const auto& [stored, module] : kPrefixes) {
+    if (!stored_name.starts_with(stored)) continue;
+    return fmt::format("{}{}", module, stored_name.substr(stored.size()));
+  }
+  return std::string(stored_name);
+}
 
 std::unique_ptr<TensorSource> open_safetensors(const fs::path& path) {
   auto source = std::make_unique<SafetensorsSource>(path.string());

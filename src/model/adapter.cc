@@ -173,7 +173,7 @@ Adapter Adapter::create(Context& ctx, const ModelConfig& config, const LoraConfi
   }
   Layout layout(config, lora, Unmatched::kRefuse);
   check_ranks(layout.modules);
-  Adapter adapter(ctx, lora, std::move(layout));
+  Adapter adapter(ctx, for_whole_class(config, lora), std::move(layout));
   adapter.start(ctx, seed);
   return adapter;
 }
@@ -181,7 +181,7 @@ Adapter Adapter::create(Context& ctx, const ModelConfig& config, const LoraConfi
 Adapter Adapter::create(Context& ctx, const Model& model, const LoraConfig& lora, uint64_t seed) {
   Layout layout(model.config, lora, Unmatched::kRefuse);
   check_ranks(layout.modules);
-  Adapter adapter(ctx, lora, std::move(layout));
+  Adapter adapter(ctx, for_whole_class(model.config, lora), std::move(layout));
   adapter.start(ctx, seed);
   for (const AdaptedProduct& product : adapter.products_) {
     const LoraPair& pair = product.pair;
@@ -198,7 +198,7 @@ Adapter Adapter::create(Context& ctx, const Model& model, const LoraConfig& lora
   for (const Parameters::Spec& tensor : saved_tensors(model.config, lora, Unmatched::kRefuse)) {
     // A tied output layer begins as the table.
     const bool tied = tensor.name == "lm_head.weight" && model.config.tied_embeddings;
-    const std::string name = tied ? "model.embed_tokens.weight" : tensor.name;
+    const std::string name = tied ? model.config.table_name() + ".weight" : tensor.name;
     upload_tensor(ctx, *model.source, model.source->get(name, tensor.shape),
                   adapter.parameters_.find(tensor.name)->value);
   }

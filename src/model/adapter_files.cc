@@ -52,10 +52,11 @@ void check_shape(const io::TensorView& view, const Shape& shape) {
 /// PEFT stores an adapted embedding or output layer itself too. The model must have the same one,
 /// but for the rounding of a narrower type.
 void check_same_weight(const io::TensorSource& file, const io::TensorView& view,
-                       const io::TensorSource* base, const std::string& name) {
+                       const io::TensorSource* base, const std::string& name,
+                       const std::string& table) {
   check_type(view);
   const io::TensorView* own = base == nullptr ? nullptr : base->find(name);
-  if (own == nullptr) own = base == nullptr ? nullptr : base->find("model.embed_tokens.weight");
+  if (own == nullptr) own = base == nullptr ? nullptr : base->find(table);
   if (own == nullptr) return;
   check_shape(view, own->shape);
   if (io::is_quantized(own->type)) return;
@@ -76,7 +77,8 @@ void check_same_weight(const io::TensorSource& file, const io::TensorView& view,
 }
 
 /// That the file has these tensors, and no others.
-void check_tensors(const io::TensorSource& source, const std::vector<Parameters::Spec>& specs,
+void check_tensors(const ModelConfig& config, const io::TensorSource& source,
+                   const std::vector<Parameters::Spec>& specs,
                    const std::vector<AdaptedModule>& modules, const io::TensorSource* base) {
   std::set<std::string> expected;
   for (const Parameters::Spec& spec : specs) expected.insert(std::string(kPrefix) + spec.name);
@@ -84,7 +86,8 @@ void check_tensors(const io::TensorSource& source, const std::vector<Parameters:
     const std::string name = fmt::format("{}{}.base_layer.weight", kPrefix, module.name);
     const io::TensorView* view = source.find(name);
     if (view == nullptr) continue;
-    check_same_weight(source, *view, base, module.name + ".weight");
+    check_same_weight(source, *view, base, module.name + ".weight",
+                      config.table_name() + ".weight");
     expected.insert(name);
   }
   for (const std::string& name : source.names()) {
@@ -123,8 +126,8 @@ Adapter Adapter::load(Context& ctx, const ModelConfig& config, const std::filesy
   const auto source = io::open_safetensors(folder / kWeightsFile);
   // Before anything is allocated: only a rank that the file has can be trusted.
   Layout layout(config, lora, Unmatched::kIgnore);
-  check_tensors(*source, layout.tensors, layout.modules, base);
-  Adapter adapter(ctx, lora, std::move(layout));
+  check_tensors(config, *source, layout.tensors, layout.modules, base);
+  Adapter adapter(ctx, for_whole_class(config, lora), std::move(layout));
   std::vector<float> values;
   for (const Parameter& parameter : adapter.parameters_.parameters()) {
     const io::TensorView& view = *source->find(std::string(kPrefix) + parameter.name);

@@ -22,7 +22,6 @@ namespace {
 
 constexpr const char* kSingleFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
-constexpr const char* kTable = "model.embed_tokens.weight";
 constexpr const char* kOutput = "lm_head.weight";
 constexpr int64_t kChunkElements = int64_t{1} << 22;
 
@@ -75,14 +74,12 @@ void produce_copy(const io::TensorSource& source, const io::TensorView& tensor,
   source.release(tensor);
 }
 
-/// `tensor` is one of the source, or bears another name.
+/// `tensor` is one of the source, or bears another name; it is written under `name`.
 io::TensorToWrite tensor_to_write(const io::TensorSource& source, const io::TensorView& tensor,
-                                  CheckpointEdits& edits) {
+                                  const std::string& name, CheckpointEdits& edits) {
   const bool changes = edits.changes(tensor.name);
-  io::TensorToWrite out{.name = tensor.name,
-                        .type = written_type(tensor, changes),
-                        .shape = tensor.shape,
-                        .produce = {}};
+  io::TensorToWrite out{
+      .name = name, .type = written_type(tensor, changes), .shape = tensor.shape, .produce = {}};
   const io::TensorView* view = &tensor;
   if (changes || out.type != tensor.type) {
     CheckpointEdits* editor = changes ? &edits : nullptr;
@@ -95,14 +92,21 @@ io::TensorToWrite tensor_to_write(const io::TensorSource& source, const io::Tens
   return out;
 }
 
-/// The names of each weight file; one file unless the base is in shards.
+/// The names of each weight file as it has them; one file unless the base is in shards.
 std::map<std::string, std::vector<std::string>> weight_files(const fs::path& base,
                                                              const io::TensorSource& source) {
   std::map<std::string, std::vector<std::string>> files;
   const fs::path index = base / kIndexFile;
   const bool sharded = fs::is_directory(base) && !fs::exists(base / kSingleFile);
   if (!sharded) {
-    files[kSingleFile] = source.names();
+    std::vector<std::string>& names = files[kSingleFile];
+    if (!fs::is_directory(base)) {
+      names = source.names();
+    } else {
+      const io::SafetensorsFile file = io::SafetensorsFile::open(base / kSingleFile);
+      for (const io::TensorView& tensor : file.tensors()) names.push_back(tensor.name);
+      std::sort(names.begin(), names.end());
+    }
     return files;
   }
   // The source has checked the index.
@@ -127,22 +131,26 @@ std::string torch_name(io::FileType type) {
 void write_untied_config(const fs::path& path) {
   json config = io::read_json_file(path);
   config["tie_word_embeddings"] = false;
+  if (config.contains("text_config")) config["text_config"]["tie_word_embeddings"] = false;
   io::write_file_atomically(path,
                             config.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace
 
-void write_checkpoint(const fs::path& base, const io::TensorSource& source, CheckpointEdits& edits,
-                      const fs::path& out) {
+void write_checkpoint(const ModelConfig& config, const fs::path& base,
+                      const io::TensorSource& source, CheckpointEdits& edits, const fs::path& out) {
   auto files = weight_files(base, source);
-  const io::TensorView& table = source.get(kTable);
+  const io::TensorView& table = source.get(config.table_name() + ".weight");
   io::TensorView output = table;
   output.name = kOutput;
   const bool adds_output = edits.unties() && source.find(kOutput) == nullptr;
+  const auto is_table = [&](const std::string& name) {
+    return io::module_name_of(name) == table.name;
+  };
   if (adds_output) {
     for (auto& [file, names] : files) {
-      if (std::find(names.begin(), names.end(), kTable) != names.end()) names.push_back(kOutput);
+      if (std::any_of(names.begin(), names.end(), is_table)) names.push_back(kOutput);
     }
   }
   json weight_map = json::object();
@@ -151,7 +159,8 @@ void write_checkpoint(const fs::path& base, const io::TensorSource& source, Chec
     std::vector<io::TensorToWrite> tensors;
     for (const std::string& name : names) {
       const bool added = adds_output && name == kOutput;
-      tensors.push_back(tensor_to_write(source, added ? output : source.get(name), edits));
+      const io::TensorView& tensor = added ? output : source.get(io::module_name_of(name));
+      tensors.push_back(tensor_to_write(source, tensor, name, edits));
       weight_map[name] = file;
       total += io::tensor_bytes(tensors.back().type, tensors.back().shape).value_or(0);
     }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "io/checkpoint_source.h"
+#include "model/config.h"
 
 namespace wgrad::model {
 
@@ -26,8 +27,9 @@ class CheckpointEdits {
 /// Writes a checkpoint like `base` (a Hugging Face folder or a .gguf file, opened as `source`) into
 /// the existing folder `out`: the same tensors in the same types and shards, rounded once where
 /// they change, with config, tokenizer and template. Quantised tensors become f32.
-void write_checkpoint(const std::filesystem::path& base, const io::TensorSource& source,
-                      CheckpointEdits& edits, const std::filesystem::path& out);
+void write_checkpoint(const ModelConfig& config, const std::filesystem::path& base,
+                      const io::TensorSource& source, CheckpointEdits& edits,
+                      const std::filesystem::path& out);
 
 /// Copies the files beside the weights of a Hugging Face folder, or writes those that a .gguf file
 /// stands for. `weight_type` is what the new config says of the weights ("float32").

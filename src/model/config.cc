@@ -1,6 +1,7 @@
 #include "model/config.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -23,8 +24,18 @@ std::span<const Projection> parts_of(Projection stored) {
   return from(stored, 1);
 }
 
-std::string module_name(int64_t layer, Projection projection) {
-  return fmt::format("model.layers.{}.{}", layer, projection_name(projection));
+std::string ModelConfig::note_on_parts() const {
+  if (other_parts.empty()) return {};
+  return fmt::format("the text model alone is used; {} are left as they are",
+                     fmt::join(other_parts, " and "));
+}
+
+std::string ModelConfig::layer_name(int64_t layer) const {
+  return fmt::format("{}.layers.{}", body, layer);
+}
+
+std::string ModelConfig::module_name(int64_t layer, Projection projection) const {
+  return fmt::format("{}.{}", layer_name(layer), projection_name(projection));
 }
 
 std::vector<Projection> ModelConfig::projections() const {

@@ -57,6 +57,9 @@ inline constexpr int kNoRope = -1;
 /// What the decoder must know of a model: every size and every switch that changes its result.
 struct ModelConfig {
   std::string model_type;  ///< "llama", "gemma2", ...
+  /// The module that holds the embeddings, the blocks and the last norm, as transformers names it.
+  std::string body = "model";
+  std::vector<std::string> other_parts;  ///< modules beside these in a class of several models
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
@@ -94,14 +97,19 @@ struct ModelConfig {
   bool has_bias(Projection projection) const;
   /// Those that a block has.
   std::vector<NormSpec> norms() const;
+  /// What is left alone of a class of several models, for the user; empty where nothing is.
+  std::string note_on_parts() const;
+  /// "model.layers.3".
+  std::string layer_name(int64_t layer) const;
+  /// "model.layers.3.self_attn.q_proj".
+  std::string module_name(int64_t layer, Projection projection) const;
+  /// "model.embed_tokens".
+  std::string table_name() const { return body + ".embed_tokens"; }
   /// Whether rows of so many tokens turn by the same frequencies in every layer.
   bool same_rotation(int64_t length, int64_t other_length) const;
   /// All weights, the tied output layer counted once.
   int64_t parameters() const;
 };
-
-/// "model.layers.3.self_attn.q_proj".
-std::string module_name(int64_t layer, Projection projection);
 
 /// Reads a Hugging Face config.json. An unknown architecture, a field of the wrong type or out of
 /// range, and a field that would change the result in a way that is not built here are input

@@ -28,8 +28,8 @@ void refuse_existing(const fs::path& out) {
 namespace {
 
 /// The file type that most of a Hugging Face base's weights have when they are kept.
-GgufType type_of_base(const io::TensorSource& source) {
-  switch (source.get("model.embed_tokens.weight").type) {
+GgufType type_of_base(const ModelConfig& config, const io::TensorSource& source) {
+  switch (source.get(config.table_name() + ".weight").type) {
     case io::FileType::kF16:
       return GgufType::kF16;
     case io::FileType::kBF16:
@@ -59,7 +59,7 @@ class Exporter {
 
   ExportSummary write(const fs::path& out) {
     if (fs::is_directory(base_)) {
-      if (type_ == GgufType::kKeep) type_ = type_of_base(*source_);
+      if (type_ == GgufType::kKeep) type_ = type_of_base(config_, *source_);
       types_.emplace(type_, config_.layers, config_.tied_embeddings);
       add_folder();
     } else {

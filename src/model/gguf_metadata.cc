@@ -114,11 +114,13 @@ bool has_rope(const ModelConfig& config, const GgufArchitecture& architecture) {
 std::string_view inexpressible(const ModelConfig& config, const GgufArchitecture& architecture) {
   // Names every field, so that a new one does not compile until it is decided on here. The kinds of
   // norms, fused layers and the activation follow from the family.
-  const auto& [model_type, vocab_size, hidden_size, intermediate_size, layers, heads, kv_heads,
-               head_dim, max_positions, rms_norm_eps, norm_offset, pre_norms, post_norms, qk_norm,
-               qkv_bias, output_bias, mlp_bias, fused_qkv, fused_gate_up, tied_embeddings,
-               activation, embedding_scale, residual_scale, logits, attention_soft_cap,
-               attention_scale, windows, ropes, layer_ropes, eos_ids, json] = config;
+  const auto& [model_type, body, other_parts, vocab_size, hidden_size, intermediate_size, layers,
+               heads, kv_heads, head_dim, max_positions, rms_norm_eps, norm_offset, pre_norms,
+               post_norms, qk_norm, qkv_bias, output_bias, mlp_bias, fused_qkv, fused_gate_up,
+               tied_embeddings, activation, embedding_scale, residual_scale, logits,
+               attention_soft_cap, attention_scale, windows, ropes, layer_ropes, eos_ids, json] =
+      config;
+  if (!other_parts.empty()) return "parts beside the text model";
   if (qkv_bias && !architecture.qkv_bias) return "biases of q, k and v";
   if (output_bias && !architecture.other_bias) return "a bias of the attention's output";
   if (mlp_bias && !architecture.other_bias) return "biases in the MLP";

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <set>
 
@@ -134,10 +135,11 @@ class Targets {
   bool in_layers(const AdaptedModule& module) const {
     if (lora_.layers.empty()) return true;
     if (module.kind != AdaptedModule::Kind::kLinear) return false;
-    const bool listed =
-        layer_lists_.empty() ||
-        std::any_of(layer_lists_.begin(), layer_lists_.end(),
-                    [](const text::Pattern& p) { return p.matches("model.layers"); });
+    constexpr std::string_view kList = ".layers";
+    const std::string list = module.name.substr(0, module.name.find(kList) + kList.size());
+    const bool listed = layer_lists_.empty() ||
+                        std::any_of(layer_lists_.begin(), layer_lists_.end(),
+                                    [&](const text::Pattern& p) { return p.matches(list); });
     return listed &&
            std::find(lora_.layers.begin(), lora_.layers.end(), module.layer) != lora_.layers.end();
   }
@@ -163,13 +165,13 @@ class Targets {
 std::vector<AdaptedModule> adaptable_modules(const ModelConfig& config) {
   using Kind = AdaptedModule::Kind;
   std::vector<AdaptedModule> modules;
-  modules.push_back({.name = "model.embed_tokens",
+  modules.push_back({.name = config.table_name(),
                      .kind = Kind::kEmbedding,
                      .in_features = config.vocab_size,
                      .out_features = config.hidden_size});
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     for (const Projection p : config.projections()) {
-      modules.push_back({.name = module_name(layer, p),
+      modules.push_back({.name = config.module_name(layer, p),
                          .kind = Kind::kLinear,
                          .layer = layer,
                          .projection = p,
@@ -204,6 +206,16 @@ void check_module(const AdaptedModule& module, const LoraConfig& lora) {
   if (!lora.dora || module.kind != AdaptedModule::Kind::kEmbedding) return;
   throw input_error("dora", "embed_tokens is adapted", "DoRA on linear layers alone",
                     "leave embed_tokens out of the targets, or train it whole (modules_to_save)");
+}
+
+/// The regular expression that matches this text alone.
+std::string literal(const std::string& text) {
+  std::string pattern;
+  for (const char c : text) {
+    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '_') pattern += '\\';
+    pattern += c;
+  }
+  return pattern;
 }
 
 /// "model.layers.0.mlp" and what it lies in; not the model itself.
@@ -283,6 +295,32 @@ std::vector<Parameters::Spec> saved_tensors(const ModelConfig& config, const Lor
     }
   }
   return tensors;
+}
+
+LoraConfig for_whole_class(const ModelConfig& config, LoraConfig lora) {
+  if (config.other_parts.empty()) return lora;
+  std::vector<std::string> left_out;
+  const auto add = [&](std::string pattern) {
+    const bool known = lora.exclude_pattern.find(pattern) != std::string::npos;
+    if (!known) left_out.push_back(std::move(pattern));
+  };
+  for (const std::string& part : config.other_parts) add(fmt::format(R"((?:.*\.)?{}\..*)", part));
+  for (const std::string& name : lora.exclude) {
+    add(fmt::format(R"((?:.*\.)?{})", literal(name)));
+  }
+  if (!lora.exclude_pattern.empty()) left_out.insert(left_out.begin(), lora.exclude_pattern);
+  lora.exclude_pattern = fmt::format("{}", fmt::join(left_out, "|"));
+  lora.exclude.clear();
+  if (lora.modules_to_save.empty()) return lora;
+  const std::vector<Parameters::Spec> saved = saved_tensors(config, lora, Unmatched::kIgnore);
+  lora.modules_to_save.clear();
+  for (const Parameters::Spec& tensor : saved) {
+    std::string module = tensor.name.substr(0, tensor.name.rfind('.'));
+    if (std::ranges::count(lora.modules_to_save, module) == 0) {
+      lora.modules_to_save.push_back(std::move(module));
+    }
+  }
+  return lora;
 }
 
 }  // namespace wgrad::model

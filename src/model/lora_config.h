@@ -63,6 +63,10 @@ std::vector<AdaptedModule> adapted_modules(const ModelConfig& config, const Lora
 std::vector<Parameters::Spec> saved_tensors(const ModelConfig& config, const LoraConfig& lora,
                                             Unmatched unmatched);
 
+/// The same adapter, in settings that name nothing of the other parts of a class of several models:
+/// PEFT compares names with the modules of all of them.
+LoraConfig for_whole_class(const ModelConfig& config, LoraConfig lora);
+
 /// Reads adapter_config.json of a PEFT folder.
 LoraConfig read_lora_config(const std::filesystem::path& folder);
 /// The text of an adapter_config.json; the modules are those that the settings name.

@@ -27,7 +27,8 @@ class AddAdapter : public CheckpointEdits {
     for (const Parameters::Spec& spec : saved_tensors(config, adapter.lora(), Unmatched::kIgnore)) {
       saved_[spec.name] = adapter.parameters().find(spec.name)->value;
     }
-    unties_ = config.tied_embeddings && (changes("lm_head.weight") || changes(kTable));
+    unties_ = config.tied_embeddings &&
+              (changes("lm_head.weight") || changes(config.table_name() + ".weight"));
   }
 
   bool changes(const std::string& name) const override {
@@ -62,8 +63,6 @@ class AddAdapter : public CheckpointEdits {
   }
 
  private:
-  static constexpr const char* kTable = "model.embed_tokens.weight";
-
   Context& ctx_;
   std::map<std::string, std::pair<LoraPair, bool>> pairs_;  ///< and whether it is the embedding's
   std::map<std::string, Tensor> saved_;
@@ -88,7 +87,7 @@ class ReplaceWeights : public CheckpointEdits {
   const Parameter* parameter(const std::string& name) const {
     // Some files hold a tied output layer a second time.
     const bool tied = name == "lm_head.weight" && model_.config.tied_embeddings;
-    return model_.parameters.find(tied ? "model.embed_tokens.weight" : name);
+    return model_.parameters.find(tied ? model_.config.table_name() + ".weight" : name);
   }
 
   Context& ctx_;
@@ -114,7 +113,7 @@ int64_t merge_adapter(const std::filesystem::path& base,
   const Adapter adapter = Adapter::load(*ctx, config, adapter_folder, source.get());
   AddAdapter edits(*ctx, config, adapter);
   io::AtomicFolder folder(out);
-  write_checkpoint(base, *source, edits, folder.path());
+  write_checkpoint(config, base, *source, edits, folder.path());
   folder.commit();
   const std::vector<std::string> names = source->names();
   return std::count_if(names.begin(), names.end(), [&](const std::string& name) {
@@ -128,7 +127,7 @@ void save_model(Context& ctx, const Model& model, const std::filesystem::path& b
     throw runtime_failure("save_model", "a frozen model", "a model that was loaded trainable");
   }
   ReplaceWeights edits(ctx, model);
-  write_checkpoint(base, *model.source, edits, out);
+  write_checkpoint(model.config, base, *model.source, edits, out);
 }
 
 }  // namespace wgrad::model

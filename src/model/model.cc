@@ -14,6 +14,10 @@ namespace {
 /// Tensors that some checkpoints carry and that do not change the result.
 bool is_harmless(const ModelConfig& config, const std::string& name) {
   if (name == "lm_head.weight") return config.tied_embeddings;
+  const auto holds = [&](const std::string& part) {
+    return name.starts_with(part + ".") || name.starts_with("model." + part + ".");
+  };
+  if (std::ranges::any_of(config.other_parts, holds)) return true;
   return name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn.masked_bias") ||
          name.ends_with(".attn.bias");
 }
@@ -70,9 +74,9 @@ class Loader {
     parameters_ = &parameters;
     const bool exact = options_.precision == ops::WeightPrecision::kF32;
     const auto table = exact ? ops::WeightPrecision::kF32 : ops::WeightPrecision::kCompute;
-    matrix("model.embed_tokens", table, model_.embedding, model_.grad_embedding);
+    matrix(config().table_name(), table, model_.embedding, model_.grad_embedding);
     for (int64_t i = 0; i < config().layers; ++i) layer(i);
-    norm("model.norm", model_.final_norm);
+    norm(config().body + ".norm", model_.final_norm);
     if (tied) {
       model_.output = model_.embedding;
       model_.grad_output = model_.grad_embedding;
@@ -85,13 +89,13 @@ class Loader {
 
   void layer(int64_t index) {
     Layer& layer = model_.layers[static_cast<size_t>(index)];
-    const std::string prefix = fmt::format("model.layers.{}.", index);
+    const std::string prefix = config().layer_name(index) + ".";
     for (const NormSpec& spec : config().norms()) {
       norm(prefix + std::string(spec.name), layer[spec.kind]);
     }
     for (const Projection p : config().projections()) {
       Linear linear = parts_of(p).size() == 1 ? layer[p] : Linear();
-      const std::string name = module_name(index, p);
+      const std::string name = config().module_name(index, p);
       matrix(name, options_.precision, linear.weight, linear.grad_weight);
       if (config().has_bias(p)) vector(name + ".bias", linear.bias, linear.grad_bias);
       if (linear.weight) split(linear, p, layer);
@@ -182,19 +186,18 @@ std::vector<Parameters::Spec> checkpoint_tensors(const ModelConfig& config) {
   const auto add = [&](std::string name, Shape shape) {
     specs.push_back({std::move(name), std::move(shape)});
   };
-  add("model.embed_tokens.weight", {config.vocab_size, config.hidden_size});
+  add(config.table_name() + ".weight", {config.vocab_size, config.hidden_size});
   for (int64_t i = 0; i < config.layers; ++i) {
-    const std::string prefix = fmt::format("model.layers.{}.", i);
     for (const Projection p : config.projections()) {
-      const std::string name = module_name(i, p);
+      const std::string name = config.module_name(i, p);
       add(name + ".weight", {config.out_features(p), config.in_features(p)});
       if (config.has_bias(p)) add(name + ".bias", {config.out_features(p)});
     }
     for (const NormSpec& norm : config.norms()) {
-      add(fmt::format("{}{}.weight", prefix, norm.name), {norm.size});
+      add(fmt::format("{}.{}.weight", config.layer_name(i), norm.name), {norm.size});
     }
   }
-  add("model.norm.weight", {config.hidden_size});
+  add(config.body + ".norm.weight", {config.hidden_size});
   if (!config.tied_embeddings) add("lm_head.weight", {config.vocab_size, config.hidden_size});
   return specs;
 }

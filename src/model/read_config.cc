@@ -27,64 +27,80 @@ constexpr int64_t kMostHeads = 4096;
 constexpr int64_t kMostHeadDim = 4096;
 constexpr int64_t kMostPositions = int64_t{1} << 26;
 
-const Family& find_family(ConfigReader& reader) {
-  std::vector<std::string_view> names;
-  for (const Family& family : families()) names.push_back(family.architecture);
-  const std::string known = fmt::format("one of {}", fmt::join(names, ", "));
+/// What a config.json says that it is; empty where it does not.
+struct Class {
+  std::string architecture, model_type;
 
-  std::string architecture;
+  template <typename Entry>
+  bool is(const Entry& entry) const {
+    return (architecture.empty() || architecture == entry.architecture) &&
+           (model_type.empty() || model_type == entry.model_type);
+  }
+};
+
+Class read_class(ConfigReader& reader) {
+  Class found;
   if (const json* list = reader.find("architectures")) {
     if (!list->is_array() || list->size() != 1 || !list->front().is_string()) {
       throw input_error(reader.where(), "architectures is " + brief(*list), "a list of one name");
     }
-    architecture = list->front().get<std::string>();
+    found.architecture = list->front().get<std::string>();
   }
-  const std::string type = reader.text("model_type", "");
-  if (architecture.empty() && type.empty()) {
+  found.model_type = reader.text("model_type", "");
+  return found;
+}
+
+[[noreturn]] void refuse_class(const ConfigReader& reader, const Class& found) {
+  std::vector<std::string_view> names;
+  for (const Family& family : families()) names.push_back(family.architecture);
+  for (const Composite& composite : composites()) names.push_back(composite.architecture);
+  const std::string known = fmt::format("one of {}", fmt::join(names, ", "));
+  if (found.architecture.empty() && found.model_type.empty()) {
     throw input_error(reader.where(), "neither architectures nor model_type is given", known);
   }
-  for (const Family& family : families()) {
-    const bool architecture_fits = architecture.empty() || architecture == family.architecture;
-    if (architecture_fits && (type.empty() || type == family.model_type)) return family;
-  }
+  const auto shown = [](const std::string& name) { return name.empty() ? "not given" : name; };
   throw input_error(reader.where(),
                     fmt::format("architecture {} (model_type {}) is unknown",
-                                architecture.empty() ? "not given" : architecture,
-                                type.empty() ? "not given" : type),
+                                shown(found.architecture), shown(found.model_type)),
                     known);
 }
 
-void read_sizes(ConfigReader& reader, const FamilyDefaults& defaults, ModelConfig& config) {
+template <typename Entry>
+const Entry* find_class(std::span<const Entry> known, const Class& found) {
+  if (found.architecture.empty() && found.model_type.empty()) return nullptr;
+  const auto at =
+      std::find_if(known.begin(), known.end(), [&](const Entry& entry) { return found.is(entry); });
+  return at == known.end() ? nullptr : &*at;
+}
+
+void read_sizes(ConfigReader& reader, ModelConfig& config) {
   config.vocab_size = reader.size("vocab_size", kMostVocab);
   config.hidden_size = reader.size("hidden_size", kMostHidden);
   config.intermediate_size = reader.size("intermediate_size", kMostIntermediate);
   config.layers = reader.size("num_hidden_layers", kMostLayers);
   config.heads = reader.size("num_attention_heads", kMostHeads);
-  config.kv_heads = reader.size("num_key_value_heads", kMostHeads,
-                                defaults.kv_heads > 0 ? defaults.kv_heads : config.heads);
+  config.kv_heads = reader.size("num_key_value_heads", kMostHeads, config.heads);
   if (config.heads % config.kv_heads != 0) {
     throw input_error(reader.where(),
                       fmt::format("num_attention_heads is {}, num_key_value_heads is {}",
                                   config.heads, config.kv_heads),
                       "the first a multiple of the second");
   }
-  const bool own_head_dim = reader.has("head_dim") || defaults.head_dim > 0;
+  const bool own_head_dim = reader.has("head_dim");
   if (!own_head_dim && config.hidden_size % config.heads != 0) {
     throw input_error(reader.where(),
                       fmt::format("hidden_size is {}, num_attention_heads is {}",
                                   config.hidden_size, config.heads),
                       "the first a multiple of the second, or head_dim given");
   }
-  config.head_dim = own_head_dim ? reader.size("head_dim", kMostHeadDim, defaults.head_dim)
-                                 : config.hidden_size / config.heads;
+  config.head_dim =
+      own_head_dim ? reader.size("head_dim", kMostHeadDim) : config.hidden_size / config.heads;
   if (config.head_dim % 2 != 0 || config.head_dim > kMostHeadDim) {
     throw input_error(reader.where(), fmt::format("the size of a head is {}", config.head_dim),
                       fmt::format("an even number up to {}", kMostHeadDim));
   }
-  config.max_positions =
-      reader.size("max_position_embeddings", kMostPositions, defaults.max_positions);
-  config.rms_norm_eps =
-      static_cast<float>(reader.positive("rms_norm_eps", defaults.rms_norm_eps, 1.0));
+  config.max_positions = reader.size("max_position_embeddings", kMostPositions);
+  config.rms_norm_eps = static_cast<float>(reader.positive("rms_norm_eps", 1e-6, 1.0));
 }
 
 void read_eos(ConfigReader& reader, std::vector<uint32_t>& ids) {
@@ -178,7 +194,7 @@ void check_neutral_fields(ConfigReader& reader) {
 }
 
 /// Sets what the family has left to all.
-void complete(ConfigReader& reader, const RopeDefaults& rope_defaults, ModelConfig& config) {
+void complete(ConfigReader& reader, ModelConfig& config) {
   if (config.attention_scale == 0.0f) {
     const auto head_dim = static_cast<double>(config.head_dim);
     config.attention_scale = static_cast<float>(1.0 / std::sqrt(head_dim));
@@ -187,7 +203,7 @@ void complete(ConfigReader& reader, const RopeDefaults& rope_defaults, ModelConf
   if (config.windows.empty()) config.windows.assign(layers, 0);
   if (config.layer_ropes.empty()) config.layer_ropes.assign(layers, 0);
   if (config.ropes.empty()) {
-    config.ropes = {read_rope(reader, config.max_positions, config.head_dim, rope_defaults)};
+    config.ropes = {read_rope(reader, config.max_positions, config.head_dim, false)};
   }
   for (const RopeConfig& rope : config.ropes) {
     if (rope.scaling != RopeScaling::kDynamic) continue;
@@ -198,20 +214,59 @@ void complete(ConfigReader& reader, const RopeDefaults& rope_defaults, ModelConf
   }
 }
 
+/// The text model of a config.json of several models.
+ModelConfig parse_composite(const Composite& composite, ConfigReader& reader) {
+  const json* part = reader.find("text_config");
+  json text = part != nullptr ? *part : json::object();
+  if (!text.is_object()) {
+    throw input_error(reader.where(), "text_config is " + brief(text), "a JSON object");
+  }
+  text.erase("architectures");
+  if (!text.contains("model_type")) text["model_type"] = composite.text_type;
+  if (text["model_type"] != composite.text_type) {
+    throw input_error(reader.where(), "text_config has model_type " + brief(text["model_type"]),
+                      composite.text_type);
+  }
+  ModelConfig config = parse_config(text, reader.where() + ": text_config");
+  config.body = composite.body;
+  config.other_parts.assign(composite.other_parts.begin(), composite.other_parts.end());
+  config.tied_embeddings = reader.flag("tie_word_embeddings", config.tied_embeddings);
+  std::vector<uint32_t> own;
+  read_eos(reader, own);
+  if (!own.empty()) config.eos_ids = own;
+  // What the other parts are, and the tokens that stand for what they give.
+  reader.ignore({"vision_config", "mm_tokens_per_image", "boi_token_index", "eoi_token_index",
+                 "image_token_index", "boi_token_id", "eoi_token_id", "image_token_id"});
+  check_neutral_fields(reader);
+  reader.refuse_rest();
+  return config;
+}
+
 }  // namespace
 
 ModelConfig parse_config(const json& object, std::string_view where) {
-  ConfigReader reader(object, std::string(where));
-  const Family& family = find_family(reader);
+  ConfigReader given(object, std::string(where));
+  const Class found = read_class(given);
+  if (const Composite* composite = find_class(composites(), found)) {
+    ModelConfig config = parse_composite(*composite, given);
+    config.json = object.dump();
+    return config;
+  }
+  const Family* family = find_class(families(), found);
+  if (family == nullptr) refuse_class(given, found);
+  json filled = json::parse(family->defaults);
+  filled.update(object);
+  ConfigReader reader(filled, std::string(where));
+  reader.ignore({"architectures", "model_type"});
   ModelConfig config;
-  config.model_type = family.model_type;
+  config.model_type = family->model_type;
   config.json = object.dump();
-  read_sizes(reader, family.defaults, config);
-  config.tied_embeddings = reader.flag("tie_word_embeddings", family.defaults.tied_embeddings);
+  read_sizes(reader, config);
+  config.tied_embeddings = reader.flag("tie_word_embeddings", false);
   read_eos(reader, config.eos_ids);
-  family.configure(reader, config);
+  family->configure(reader, config);
   check_neutral_fields(reader);
-  complete(reader, family.defaults.rope, config);
+  complete(reader, config);
   reader.refuse_rest();
   return config;
 }

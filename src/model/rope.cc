@@ -180,14 +180,12 @@ RopeConfig read_rope_object(const json& object, const std::string& where, int64_
   return rope;
 }
 
-RopeConfig read_rope(ConfigReader& reader, int64_t max_positions, int64_t head_dim,
-                     const RopeDefaults& defaults) {
+RopeConfig read_rope(ConfigReader& reader, int64_t max_positions, int64_t head_dim, bool partial) {
   RopeConfig rope;
   rope.rotary_dim = head_dim;
-  rope.theta = reader.positive("rope_theta", defaults.theta);
-  read_rotary_dim(reader, head_dim, defaults.partial, rope);
+  rope.theta = reader.positive("rope_theta", rope.theta);
+  read_rotary_dim(reader, head_dim, partial, rope);
   // Where it stands beside the object it counts more than within.
-  rope.original_max_positions = defaults.original_max_positions;
   if (reader.has("original_max_position_embeddings")) {
     rope.original_max_positions = reader.size("original_max_position_embeddings", kMostPositions);
   }
@@ -198,8 +196,7 @@ RopeConfig read_rope(ConfigReader& reader, int64_t max_positions, int64_t head_d
   }
   if (newer == nullptr && older == nullptr) return rope;
   const std::string where = reader.where() + (newer ? ": rope_parameters" : ": rope_scaling");
-  return read_rope_object(newer ? *newer : *older, where, max_positions, head_dim, defaults.partial,
-                          rope);
+  return read_rope_object(newer ? *newer : *older, where, max_positions, head_dim, partial, rope);
 }
 
 std::vector<double> rope_inverse_frequencies(const RopeConfig& rope, int64_t row_length) {

@@ -34,16 +34,9 @@ struct RopeConfig {
   int64_t regime(int64_t row_length) const;
 };
 
-/// What a family has where its config is silent.
-struct RopeDefaults {
-  double theta = 10000.0;
-  bool partial = false;  ///< a part of each head may stay as it is (partial_rotary_factor)
-  int64_t original_max_positions = 0;  ///< 0: max_positions
-};
-
-/// Reads rope_parameters (transformers 5), or rope_theta and rope_scaling (before).
-RopeConfig read_rope(ConfigReader& reader, int64_t max_positions, int64_t head_dim,
-                     const RopeDefaults& defaults);
+/// Reads rope_parameters (transformers 5), or rope_theta and rope_scaling (before). `partial`: a
+/// part of each head may stay as it is (partial_rotary_factor).
+RopeConfig read_rope(ConfigReader& reader, int64_t max_positions, int64_t head_dim, bool partial);
 /// Reads one object of rope_parameters; what it lacks is as in `rope`.
 RopeConfig read_rope_object(const nlohmann::json& object, const std::string& where,
                             int64_t max_positions, int64_t head_dim, bool partial, RopeConfig rope);

@@ -116,6 +116,9 @@ RunSetup prepare(const TrainOptions& given, TrainObserver& observer,
   setup.device = device ? *device : choose_device(options.device);
   setup.compute = choose_compute(options.dtype, setup.device);
   setup.config = model::read_config(options.model);
+  if (const std::string note = setup.config.note_on_parts(); !note.empty()) {
+    observer.on_warning(fmt::format("{}: {}", options.model, note));
+  }
   take_adapter_settings(options, setup.config);
   setup.source = io::open_checkpoint(options.model);
 

@@ -74,16 +74,23 @@ TEST(ConfigTest, ReadsBothFormsOfRopeScaling) {
   EXPECT_DOUBLE_EQ(scaled.back(), plain.back() / 8.0);
 }
 
+TEST(ConfigTest, ASizeThatIsNullIsMissing) {
+  json config = llama();
+  config["intermediate_size"] = nullptr;
+  EXPECT_THAT(refusal(config), HasSubstr("intermediate_size is missing"));
+}
+
 TEST(ConfigTest, SlidingWindowsFollowTheFamily) {
   const auto windows = [](const json& config) { return parse_config(config, "c").windows; };
-  const json mistral = family("MistralForCausalLM", "mistral", {});
+  const json mistral = family("MistralForCausalLM", "mistral", {{"num_key_value_heads", 4}});
   EXPECT_THAT(windows(mistral), ElementsAre(4096, 4096, 4096));
   EXPECT_THAT(windows(with(mistral, {{"sliding_window", 7}})), ElementsAre(7, 7, 7));
   json none = mistral;
   none["sliding_window"] = nullptr;
   EXPECT_THAT(windows(none), ElementsAre(0, 0, 0));
 
-  const json qwen = family("Qwen2ForCausalLM", "qwen2", {{"sliding_window", 9}});
+  const json qwen =
+      family("Qwen2ForCausalLM", "qwen2", {{"sliding_window", 9}, {"num_key_value_heads", 4}});
   EXPECT_THAT(windows(qwen), ElementsAre(0, 0, 0));
   json no_window = with(qwen, {{"use_sliding_window", true}, {"max_window_layers", 0}});
   no_window["sliding_window"] = nullptr;
@@ -96,13 +103,14 @@ TEST(ConfigTest, SlidingWindowsFollowTheFamily) {
 }
 
 TEST(ConfigTest, BiasesAndHeadNormsFollowTheFamily) {
-  const ModelConfig qwen2 = parse_config(family("Qwen2ForCausalLM", "qwen2", {}), "c");
+  const ModelConfig qwen2 =
+      parse_config(family("Qwen2ForCausalLM", "qwen2", {{"num_key_value_heads", 2}}), "c");
   EXPECT_TRUE(qwen2.has_bias(Projection::kQ));
   EXPECT_TRUE(qwen2.has_bias(Projection::kV));
   EXPECT_FALSE(qwen2.has_bias(Projection::kO));
   EXPECT_EQ(qwen2.qk_norm, QkNorm::kNone);
-  const ModelConfig qwen3 =
-      parse_config(family("Qwen3ForCausalLM", "qwen3", {{"head_dim", 20}}), "c");
+  const ModelConfig qwen3 = parse_config(
+      family("Qwen3ForCausalLM", "qwen3", {{"head_dim", 20}, {"num_key_value_heads", 2}}), "c");
   EXPECT_FALSE(qwen3.has_bias(Projection::kQ));
   EXPECT_EQ(qwen3.qk_norm, QkNorm::kHead);
   EXPECT_EQ(qwen3.query_size(), 80);
@@ -122,7 +130,7 @@ TEST(ConfigTest, FusedLayersHoldTheirPartsInOrder) {
   EXPECT_EQ(config.out_features(Projection::kQkv), 64 + 32 + 32);
   EXPECT_EQ(config.in_features(Projection::kQkv), 64);
   EXPECT_EQ(config.out_features(Projection::kGateUp), 192);
-  EXPECT_EQ(module_name(1, Projection::kGateUp), "model.layers.1.mlp.gate_up_proj");
+  EXPECT_EQ(config.module_name(1, Projection::kGateUp), "model.layers.1.mlp.gate_up_proj");
 }
 
 TEST(ConfigTest, SomeLayersDoNotTurn) {
@@ -267,7 +275,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"Heads", {{"num_attention_heads", 5}}, "num_attention_heads is 5"},
         Refusal{"KvHeads", {{"num_key_value_heads", 3}}, "num_key_value_heads is 3"},
         Refusal{"OddHead", {{"head_dim", 15}}, "the size of a head is 15"},
-        Refusal{"Missing", {{"intermediate_size", nullptr}}, "intermediate_size is missing"},
+        Refusal{"NoNumber", {{"intermediate_size", ""}}, "intermediate_size is \"\""},
         Refusal{"Activation", {{"hidden_act", "gelu"}}, "hidden_act is \"gelu\""},
         Refusal{"Epsilon", {{"rms_norm_eps", 0.0}}, "rms_norm_eps is 0.0"},
         Refusal{"Flag", {{"tie_word_embeddings", 1}}, "tie_word_embeddings is 1"},

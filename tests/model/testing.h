@@ -21,7 +21,8 @@ namespace wgrad::model::testing {
 
 /// Those whose goldens have a greedy text too.
 inline const std::vector<std::string> kFamilies = {
-    "gemma2", "gemma3", "granite", "olmo2", "phi3", "smollm3", "llama_dynamic", "llama_yarn"};
+    "gemma2", "gemma3",    "gemma3_whole", "granite",       "olmo2",
+    "phi3",   "phi3_wide", "smollm3",      "llama_dynamic", "llama_yarn"};
 inline const std::vector<std::string> kModels = [] {
   std::vector<std::string> all = {"llama2",  "llama3", "llama_bias",   "smollm2",
                                   "mistral", "qwen2",  "qwen2_window", "qwen3"};

@@ -125,7 +125,8 @@ INSTANTIATE_TEST_SUITE_P(
                                          "lora_olmo2", "lora_gemma3", "full_gemma3", "lora_gemma2",
                                          "lora_granite", "dora_qwen2", "qdora_llama3",
                                          "embeddings_llama2", "dora_head_llama2", "saved_mistral",
-                                         "saved_qwen3", "patterns_qwen3", "layers_llama3"),
+                                         "saved_qwen3", "patterns_qwen3", "layers_llama3",
+                                         "dora_phi3", "saved_phi3", "saved_gemma3_whole"),
                        ::testing::Values("cpu", "software")),
     [](const auto& info) { return std::get<0>(info.param) + "_" + std::get<1>(info.param); });
 

@@ -3,7 +3,7 @@
 
 Needs torch, transformers, peft, bitsandbytes, tokenizers, safetensors, gguf and numpy, and the
 models that make_model_goldens.py has written.
-    python3 tools/goldens/make_adapter_goldens.py tests/data/models
+    python3 tools/goldens/make_adapter_goldens.py tests/data/models [RUN ...]
 
 runs/NAME holds train.jsonl, adapter/ and run.json as make_model_goldens.py describes them, and
 expected.safetensors: the adapter's tensors after the steps ("final.KEY"), the `ids` of one row with
@@ -20,7 +20,7 @@ from make_model_goldens import (counted, make_optimizer, make_schedule, options_
                                 row_losses, run_rows)
 from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
 from safetensors.torch import load_file, save_file
-from tiny_models import DEFAULTS, STEPS, vocabulary
+from tiny_models import DEFAULTS, FUSED, STEPS, vocabulary
 from transformers import AutoModelForCausalLM
 
 ALL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
@@ -45,6 +45,15 @@ RUNS = {
                  r"model\.layers\.\d\.(self_attn|mlp)\.(q|v|down|gate)_proj"),
     "layers_llama3": (dict(model="llama3", rank=4, alpha=8),
                dict(layers_to_transform=[1], layers_pattern="layers"), ["q_proj", "o_proj", "up_proj"]),
+    "dora_phi3": (dict(model="phi3_wide", rank=4, alpha=7), dict(use_dora=True), FUSED),
+    "saved_phi3": (dict(model="phi3", rank=4, alpha=7),
+                   dict(modules_to_save=["0.self_attn.qkv_proj", "1.mlp.gate_up_proj", "norm"]),
+                   ["qkv_proj", "gate_up_proj"]),
+    "saved_gemma3_whole": (
+        dict(model="gemma3_whole", rank=4, alpha=7, rslora=True),
+        dict(use_dora=True, modules_to_save=["model.language_model.norm", "0.mlp.up_proj"],
+             exclude_modules=r".*(vision_tower|multi_modal_projector)\..*"),
+        ["q_proj", "down_proj", "up_proj"]),
 }
 HALVES = ["embed_tokens.weight", "lm_head.weight"]  # stored in f16 in adapter/
 
@@ -91,7 +100,6 @@ def load_base(path, quantized):
 
 
 def train(model, s, rows):
-    model.train()
     per_step = s["batch_size"] * s["grad_accum"]
     optimizer = make_optimizer(model, s)
     schedule = make_schedule(optimizer, s)
@@ -154,7 +162,8 @@ def main():
     torch.use_deterministic_algorithms(True)
     out = pathlib.Path(sys.argv[1])
     for i, name in enumerate(RUNS):
-        make_run(out, name, 300 + i)
+        if name in (sys.argv[2:] or RUNS):
+            make_run(out, name, 300 + i)
 
 
 if __name__ == "__main__":

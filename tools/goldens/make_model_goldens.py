@@ -41,7 +41,11 @@ def build_model(settings, seed):
     torch.manual_seed(seed)
     settings = dict(settings)
     model_type = settings.pop("model_type")
-    config = AutoConfig.for_model(model_type, **{**COMMON, **settings})
+    if "text_config" in settings:
+        settings["text_config"] = {**COMMON, **settings["text_config"]}
+    else:
+        settings = {**COMMON, **settings}
+    config = AutoConfig.for_model(model_type, **settings)
     config._attn_implementation = "eager"
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     with torch.no_grad():
@@ -53,8 +57,8 @@ def build_model(settings, seed):
             else:
                 p.normal_(0, 1.3 / math.sqrt(p.shape[1]))
         if model.config.tie_word_embeddings:
-            model.model.embed_tokens.weight.normal_(0, 0.4)
-    return model
+            model.get_input_embeddings().weight.normal_(0, 0.4)
+    return model.eval()
 
 
 def write_tokenizer(folder, words):
@@ -106,7 +110,7 @@ def expected(model, rows):
         logits.append(out.detach())
     tensors = {"logits": torch.cat(logits), "loss": torch.tensor([loss])}
     for name, p in model.named_parameters():
-        if p.requires_grad:
+        if p.requires_grad and p.grad is not None:  # the vision part of text has none
             name = name.removeprefix("base_model.model.").replace(".default.", ".")
             tensors["grad." + name] = p.grad.clone()
     return tensors
@@ -141,7 +145,8 @@ def trim_adapter_config(folder):
     path = folder / "adapter_config.json"
     config = json.loads(path.read_text())
     config["base_model_name_or_path"] = "tiny"
-    config["target_modules"] = sorted(config["target_modules"])
+    if isinstance(config["target_modules"], list):
+        config["target_modules"] = sorted(config["target_modules"])
     path.write_text(json.dumps(config, indent=1) + "\n")
     for name in ["README.md"]:
         (folder / name).unlink(missing_ok=True)

@@ -76,6 +76,23 @@ MODELS = {
                        rope_theta=100.0, tie_word_embeddings=True,
                        rope_scaling=dict(rope_type="yarn", factor=4.0, beta_fast=4.0,
                                          original_max_position_embeddings=32)),
+    # Parts of fused layers whose lengths begin where a GPU can bind them.
+    "phi3_wide": dict(model_type="phi3", hidden_size=16, intermediate_size=64,
+                      num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2,
+                      head_dim=32, rope_theta=10000.0, tie_word_embeddings=True, pad_token_id=0,
+                      vocab_size=53),
+    # A text model among others, which its text never asks for.
+    "gemma3_whole": dict(
+        model_type="gemma3", mm_tokens_per_image=1, boi_token_index=50, eoi_token_index=51,
+        image_token_index=52,
+        text_config=dict(hidden_size=24, intermediate_size=32, num_hidden_layers=2,
+                         num_attention_heads=2, num_key_value_heads=1, head_dim=16,
+                         hidden_activation="gelu_pytorch_tanh", query_pre_attn_scalar=20,
+                         sliding_window=5, sliding_window_pattern=2, pad_token_id=0,
+                         rope_scaling=dict(rope_type="linear", factor=8.0),
+                         rope_theta=1000000.0, rope_local_base_freq=10000.0),
+        vision_config=dict(hidden_size=4, intermediate_size=4, num_hidden_layers=1,
+                           num_attention_heads=1, image_size=4, patch_size=2, num_channels=1)),
 }
 
 ALL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
@@ -87,11 +104,20 @@ for name in ["smollm3", "phi3", "olmo2", "gemma3", "gemma2", "granite", "llama_d
     MODELS[name]["vocab_size"] = 53
 
 
+MODELS["gemma3_whole"]["text_config"]["vocab_size"] = 53
+
+
+def text_settings(name):
+    return MODELS[name].get("text_config", MODELS[name])
+
+
 def vocabulary(name):
-    return MODELS[name].get("vocab_size", VOCAB)
+    return text_settings(name).get("vocab_size", VOCAB)
 
 
 def linear_layers(name):
+    if "text_config" in MODELS[name]:
+        return rf"model\.language_model\..*\.({'|'.join(ALL)})"
     return FUSED if MODELS[name]["model_type"] == "phi3" else ALL
 
 

@@ -9,16 +9,6 @@
 
 namespace wgrad::model {
 
-/// What holds where config.json is silent.
-struct FamilyDefaults {
-  bool tied_embeddings = false;
-  double rms_norm_eps = 1e-6;
-  int64_t max_positions = 2048;
-  int64_t kv_heads = 0;  ///< 0: as many as heads
-  int64_t head_dim = 0;  ///< 0: hidden_size / heads
-  RopeDefaults rope = {};
-};
-
 /// A model family: how its config.json becomes a ModelConfig. To add one, write
 /// families/<name>.cc with its `configure`, declare it below and enter it in registry.cc.
 struct Family {
@@ -28,10 +18,24 @@ struct Family {
   /// sizes that all share are already set; one rotary embedding in all layers and no windows are
   /// what it gets where it sets none.
   void (*configure)(ConfigReader& reader, ModelConfig& config);
-  FamilyDefaults defaults = {};
+  /// What holds for fields that config.json does not have: a JSON object. One that is null there
+  /// stays null.
+  std::string_view defaults;
 };
 
 std::span<const Family> families();
+
+/// A class of several models one of which is a text model of a family, described by the text_config
+/// of its config.json. The other parts are left alone.
+struct Composite {
+  std::string_view model_type;
+  std::string_view architecture;
+  std::string_view text_type;                     ///< the family's model_type
+  std::string_view body;                          ///< ModelConfig::body
+  std::span<const std::string_view> other_parts;  ///< ModelConfig::other_parts
+};
+
+std::span<const Composite> composites();
 
 void configure_gemma2(ConfigReader& reader, ModelConfig& config);
 void configure_gemma3(ConfigReader& reader, ModelConfig& config);

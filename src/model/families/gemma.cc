@@ -14,19 +14,15 @@ namespace {
 
 using nlohmann::json;
 
-/// The cap, or 0 where the field is null; `fallback` where the file is silent.
-double soft_cap(ConfigReader& reader, std::string_view field, double fallback) {
-  if (!reader.present(field)) return fallback;
+/// The cap, or 0 where there is none.
+double soft_cap(ConfigReader& reader, std::string_view field) {
   return reader.has(field) ? reader.positive(field) : 0.0;
 }
 
 /// "sliding_attention" but in every `pattern`-th layer, unless layer_types says otherwise.
 void read_windows(ConfigReader& reader, int64_t pattern, ModelConfig& config) {
   constexpr int64_t kMostWindow = int64_t{1} << 30;
-  if (reader.present("sliding_window") && !reader.has("sliding_window")) {
-    throw input_error(reader.where(), "sliding_window is null", "a number of tokens");
-  }
-  const int64_t window = reader.size("sliding_window", kMostWindow, 4096);
+  const int64_t window = reader.size("sliding_window", kMostWindow);
   if (const json* types = reader.find("layer_types")) {
     config.windows = windows_from_types(reader, *types, config.layers, window);
     return;
@@ -36,7 +32,7 @@ void read_windows(ConfigReader& reader, int64_t pattern, ModelConfig& config) {
   }
 }
 
-void configure_both(ConfigReader& reader, int64_t pattern, double logit_cap, ModelConfig& config) {
+void configure_both(ConfigReader& reader, int64_t pattern, ModelConfig& config) {
   const bool attention_bias = reader.flag("attention_bias", false);
   config.qkv_bias = attention_bias;
   config.output_bias = attention_bias;
@@ -44,8 +40,8 @@ void configure_both(ConfigReader& reader, int64_t pattern, double logit_cap, Mod
   config.norm_offset = 1.0f;
   config.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(config.hidden_size)));
   config.attention_scale =
-      static_cast<float>(1.0 / std::sqrt(reader.positive("query_pre_attn_scalar", 256.0)));
-  config.logits.soft_cap = soft_cap(reader, "final_logit_softcapping", logit_cap);
+      static_cast<float>(1.0 / std::sqrt(reader.positive("query_pre_attn_scalar")));
+  config.logits.soft_cap = soft_cap(reader, "final_logit_softcapping");
   const std::string activation = reader.text("hidden_activation", "gelu_pytorch_tanh");
   if (activation != "gelu_pytorch_tanh") {
     throw input_error(reader.where(), fmt::format("hidden_activation is \"{}\"", activation),
@@ -60,10 +56,9 @@ void configure_both(ConfigReader& reader, int64_t pattern, double logit_cap, Mod
 
 /// The rotation of layers without a window, then that of layers with one.
 std::vector<RopeConfig> gemma3_ropes(ConfigReader& reader, const ModelConfig& config) {
-  RopeConfig full = {.theta = 1e6, .rotary_dim = config.head_dim};
-  RopeConfig local = {.theta = 1e4, .rotary_dim = config.head_dim};
-  full.theta = reader.positive("rope_theta", full.theta);
-  local.theta = reader.positive("rope_local_base_freq", local.theta);
+  RopeConfig full = {.theta = reader.positive("rope_theta"), .rotary_dim = config.head_dim};
+  RopeConfig local = {.theta = reader.positive("rope_local_base_freq"),
+                      .rotary_dim = config.head_dim};
   const auto read = [&](const json& object, const std::string& where, RopeConfig& rope) {
     rope = read_rope_object(object, reader.where() + ": " + where, config.max_positions,
                             config.head_dim, false, rope);
@@ -88,13 +83,13 @@ std::vector<RopeConfig> gemma3_ropes(ConfigReader& reader, const ModelConfig& co
 }  // namespace
 
 void configure_gemma2(ConfigReader& reader, ModelConfig& config) {
-  configure_both(reader, 2, 30.0, config);
-  config.attention_soft_cap = static_cast<float>(soft_cap(reader, "attn_logit_softcapping", 50.0));
+  configure_both(reader, 2, config);
+  config.attention_soft_cap = static_cast<float>(soft_cap(reader, "attn_logit_softcapping"));
 }
 
 void configure_gemma3(ConfigReader& reader, ModelConfig& config) {
   constexpr int64_t kMostPattern = 4096;
-  configure_both(reader, reader.size("sliding_window_pattern", kMostPattern, 6), 0.0, config);
+  configure_both(reader, reader.size("sliding_window_pattern", kMostPattern), config);
   config.qk_norm = QkNorm::kHead;
   config.ropes = gemma3_ropes(reader, config);
   for (const int64_t window : config.windows) config.layer_ropes.push_back(window > 0 ? 1 : 0);

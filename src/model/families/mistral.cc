@@ -7,15 +7,9 @@
 namespace wgrad::model {
 
 void configure_mistral(ConfigReader& reader, ModelConfig& config) {
-  // null says that there is no window; only a file that is silent means the family's 4096.
-  constexpr int64_t kDefaultWindow = 4096;
   constexpr int64_t kMostWindow = int64_t{1} << 30;
-  int64_t window = 0;
-  if (!reader.present("sliding_window")) {
-    window = kDefaultWindow;
-  } else if (reader.has("sliding_window")) {
-    window = reader.size("sliding_window", kMostWindow);
-  }
+  const bool has_window = reader.has("sliding_window");
+  const int64_t window = has_window ? reader.size("sliding_window", kMostWindow) : 0;
   config.windows.assign(static_cast<size_t>(config.layers), window);
 }
 

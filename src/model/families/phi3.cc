@@ -21,8 +21,7 @@ void configure_phi3(ConfigReader& reader, ModelConfig& config) {
   // Notes of other models that share this family's code.
   reader.must_be("full_attn_mod", 1);
   reader.must_be("interpolate_factor", 1);
-  constexpr RopeDefaults kRope = {.partial = true, .original_max_positions = 4096};
-  config.ropes = {read_rope(reader, config.max_positions, config.head_dim, kRope)};
+  config.ropes = {read_rope(reader, config.max_positions, config.head_dim, true)};
   const RopeScaling scaling = config.ropes[0].scaling;
   if (scaling != RopeScaling::kNone && scaling != RopeScaling::kLongRope) {
     throw input_error(reader.where(), "the rope_type is neither default nor longrope",

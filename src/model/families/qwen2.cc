@@ -32,9 +32,9 @@ std::vector<int64_t> windows_from_types(const ConfigReader& reader, const nlohma
 std::vector<int64_t> layered_windows(ConfigReader& reader, int64_t layers) {
   constexpr int64_t kMost = int64_t{1} << 30;
   const bool used = reader.flag("use_sliding_window", false);
-  const bool none = reader.present("sliding_window") && !reader.has("sliding_window");  // null
-  const int64_t stated = reader.size("sliding_window", kMost, 4096);
-  const int64_t window = used && !none ? stated : 0;
+  const bool none = !reader.has("sliding_window");
+  const int64_t stated = none ? 0 : reader.size("sliding_window", kMost);
+  const int64_t window = used ? stated : 0;
   const nlohmann::json* first = reader.find("max_window_layers");
   int64_t full_layers = 28;
   if (first != nullptr) {

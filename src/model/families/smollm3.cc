@@ -12,7 +12,7 @@ namespace {
 
 std::vector<int> ropes_of_layers(ConfigReader& reader, int64_t layers) {
   constexpr int64_t kMost = 4096;
-  const int64_t interval = reader.size("no_rope_layer_interval", kMost, 4);
+  const int64_t interval = reader.size("no_rope_layer_interval", kMost);
   std::vector<int> ropes;
   const nlohmann::json* list = reader.find("no_rope_layers");
   if (list == nullptr) {
