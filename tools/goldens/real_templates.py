@@ -20,8 +20,8 @@ TEXT_TEMPLATES = ROOT / "tests" / "data" / "text" / "templates"
 LLAMA_CPP = "llama-cpp-python==0.3.36"
 TRL = "trl==1.16.0"
 AXOLOTL = "axolotl==0.19.0"
-# Template: package and the end of the file's path in it. olmo2, phi4_mini and smollm3 are short and
-# written down from the models' tokenizer_config.json.
+# Template: package and the end of the file's path in it. olmo2, phi4_mini and smollm3, which no
+# package carries, are compared with copies in public repositories that name the model's own file.
 SOURCES = {
     "llama3_1_tools": (LLAMA_CPP, "models/templates/meta-llama-Llama-3.1-8B-Instruct.jinja"),
     "llama3_2": (LLAMA_CPP, "models/templates/meta-llama-Llama-3.2-3B-Instruct.jinja"),
@@ -241,6 +241,8 @@ CONVERSATIONS = [
                   assistant("b", reasoning_content="s", tool_calls=[call("now")]), tool("2"),
                   assistant("c", reasoning_content="t")], "tools": TOOLS},
     {"messages": [user("quiet"), assistant("b")], "chat_template_kwargs": {"enable_thinking": False}},
+    {"messages": [user("by its own names"), assistant("b")],
+     "chat_template_kwargs": {"xml_tools": TOOLS, "python_tools": ["def now() -> str: 'The time.'"]}},
 ]
 
 

@@ -1,4 +1,4 @@
-//! Runs untrusted work on a thread of its own, with a bound on memory, time and stack.
+//! Runs untrusted work on a worker thread, with a bound on memory, time and stack.
 //!
 //! Rust cannot unwind out of an allocation. So a worker that asks for more than its budget stops
 //! inside the allocator and sleeps for good; the caller is told and goes on. What the worker held
@@ -10,6 +10,7 @@ use std::cell::Cell;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{channel, SendError, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -122,7 +123,47 @@ pub fn catch<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     })
 }
 
-/// Runs `work` on a thread of its own within `limits`.
+type Job = Box<dyn FnOnce() + Send>;
+
+thread_local! {
+    /// The worker of this thread, between two pieces of work: a thread costs more to start than
+    /// most templates to render. It ends with its sender.
+    static WORKER: Cell<Option<Sender<Job>>> = const { Cell::new(None) };
+}
+
+fn start_worker() -> Option<Sender<Job>> {
+    let (sender, jobs) = channel::<Job>();
+    let jobs = Arc::new(Mutex::new(jobs));
+    let spawn = |stack: usize| {
+        let jobs = jobs.clone();
+        let body = move || {
+            let jobs = jobs.lock().unwrap_or_else(PoisonError::into_inner);
+            while let Ok(job) = jobs.recv() {
+                job();
+            }
+        };
+        thread::Builder::new().stack_size(stack).spawn(body).ok()
+    };
+    STACK_SIZES.iter().find_map(|stack| spawn(*stack))?;
+    Some(sender)
+}
+
+/// Hands the job to this thread's worker, or to a new one.
+fn give(job: Job) -> Option<Sender<Job>> {
+    let job = match WORKER.take() {
+        Some(worker) => match worker.send(job) {
+            Ok(()) => return Some(worker),
+            Err(SendError(job)) => job,
+        },
+        None => job,
+    };
+    let worker = start_worker()?;
+    worker.send(job).ok()?;
+    Some(worker)
+}
+
+/// Runs `work` on a worker thread within `limits`. A worker that went beyond them is not used
+/// again.
 pub fn run<T: Send + 'static>(
     limits: Limits,
     work: impl FnOnce() -> Result<T, String> + Send + 'static,
@@ -132,35 +173,31 @@ pub fn run<T: Send + 'static>(
         changed: Condvar::new(),
         abandoned: AtomicBool::new(false),
     });
-    let job = Arc::new(Mutex::new(Some(work)));
+    let result = Arc::new(Mutex::new(None));
     let memory = limits.memory;
-    let spawn = |stack: usize| {
-        let (watch, job) = (watch.clone(), job.clone());
-        let body = move || {
-            let work = job.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let job = {
+        let (watch, result) = (watch.clone(), result.clone());
+        Box::new(move || {
             WATCH.set(Arc::as_ptr(&watch));
             LEFT.set(memory);
-            let result = match work {
-                Some(work) => catch(work),
-                None => Err("internal error: a job ran twice".to_owned()),
-            };
+            let outcome = catch(work);
             LEFT.set(UNLIMITED);
+            *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
             watch.set(State::Finished);
-            result
-        };
-        thread::Builder::new().stack_size(stack).spawn(body).ok()
+        })
     };
-    let worker = STACK_SIZES.iter().find_map(|stack| spawn(*stack));
-    let worker = worker.ok_or("no thread could be started")?;
+    let worker = give(job).ok_or("no thread could be started")?;
 
     let waiting = watch
         .changed
         .wait_timeout_while(watch.lock(), limits.time, |state| *state == State::Running);
     let state = *waiting.unwrap_or_else(PoisonError::into_inner).0;
     match state {
-        State::Finished => worker
-            .join()
-            .unwrap_or_else(|_| Err("internal error: the worker stopped".to_owned())),
+        State::Finished => {
+            WORKER.set(Some(worker));
+            let outcome = result.lock().unwrap_or_else(PoisonError::into_inner).take();
+            outcome.unwrap_or_else(|| Err("internal error: the worker stopped".to_owned()))
+        }
         State::OutOfMemory => Err(format!("it needs more than {} MB of memory", memory >> 20)),
         State::Running => {
             watch.abandoned.store(true, Ordering::Relaxed);
