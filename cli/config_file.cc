@@ -5,46 +5,15 @@
 
 #include <CLI/Option.hpp>
 #include <algorithm>
-#include <numeric>
 #include <optional>
 #include <set>
 
 #include "io/json.h"
+#include "option_names.h"
 #include "wgrad/error.h"
 
 namespace wgrad::cli {
 namespace {
-
-/// Levenshtein's distance.
-size_t distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t change = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({row[j] + 1, row[j + 1] + 1, change});
-    }
-  }
-  return row.back();
-}
-
-std::string nearest_option(const CLI::App& command, const std::string& key) {
-  std::string nearest;
-  size_t best = std::string::npos;
-  for (const CLI::Option* option : command.get_options()) {
-    for (const std::string& name : option->get_lnames()) {
-      const size_t d = distance(key.substr(0, 64), name);
-      if (d < best) {
-        best = d;
-        nearest = name;
-      }
-    }
-  }
-  return nearest;
-}
 
 std::string scalar_text(const YAML::Node& value, const std::string& where) {
   if (value.IsScalar()) return value.Scalar();
@@ -63,7 +32,32 @@ std::string scalar_text(const YAML::Node& value, const std::string& where) {
                     "see --help for the option");
 }
 
-std::vector<std::string> arguments_from(const std::string& path, const CLI::App& command) {
+/// Of an option that gathers what it is given, the file's values must not join the command line's.
+bool gathers(const CLI::App& command, const std::string& key) {
+  return command.get_option("--" + key)->get_multi_option_policy() ==
+         CLI::MultiOptionPolicy::TakeAll;
+}
+
+bool names_option(const std::vector<std::string>& arguments, const std::string& key) {
+  return std::ranges::any_of(arguments, [&](const std::string& word) {
+    return word == "--" + key || word.starts_with("--" + key + "=");
+  });
+}
+
+void add_arguments(const std::string& key, const YAML::Node& value, const std::string& where,
+                   bool gathered, std::vector<std::string>& arguments) {
+  const std::string text = scalar_text(value, where);
+  if (gathered && value.IsSequence() && value.size() > 1) {
+    for (const YAML::Node& item : value) {
+      arguments.push_back(fmt::format("--{}={}", key, item.Scalar()));
+    }
+  } else {
+    arguments.push_back(fmt::format("--{}={}", key, text));
+  }
+}
+
+std::vector<std::string> arguments_from(const std::string& path, const CLI::App& command,
+                                        const std::vector<std::string>& command_line) {
   constexpr size_t kMostBytes = size_t{1} << 20;
   const std::string text = io::read_text_file(path, kMostBytes);
   YAML::Node root;
@@ -84,18 +78,17 @@ std::vector<std::string> arguments_from(const std::string& path, const CLI::App&
     const std::string where = fmt::format("{}:{}", path, entry.first.Mark().line + 1);
     if (key.empty() || key == "config" || key == "help" ||
         !command.get_option_no_throw("--" + key)) {
-      throw input_error(
-          where, fmt::format("unknown key \"{}\"", key.substr(0, 80)),
-          fmt::format("the nearest known one is \"{}\"", nearest_option(command, key)),
-          fmt::format("see `wgrad {} --help`", command.get_name()));
+      throw input_error(where, fmt::format("unknown key \"{}\"", key.substr(0, 80)),
+                        suggest_option(command, key),
+                        fmt::format("see `wgrad {} --help`", command.get_name()));
     }
     if (!seen.insert(key).second) {
       throw input_error(where, fmt::format("the key \"{}\" is given twice", key),
                         "expected every option once", "remove one of them");
     }
-    if (!entry.second.IsNull()) {
-      arguments.push_back(fmt::format("--{}={}", key, scalar_text(entry.second, where)));
-    }
+    const bool gathered = gathers(command, key);
+    if (entry.second.IsNull() || (gathered && names_option(command_line, key))) continue;
+    add_arguments(key, entry.second, where, gathered, arguments);
   }
   return arguments;
 }
@@ -121,7 +114,7 @@ std::vector<std::string> expand_config(const CLI::App& program,
     path = found;
   }
   if (!path) return arguments;
-  const std::vector<std::string> more = arguments_from(*path, *named[0]);
+  const std::vector<std::string> more = arguments_from(*path, *named[0], arguments);
   arguments.insert(arguments.begin() + 1, more.begin(), more.end());
   return arguments;
 }

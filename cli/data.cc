@@ -13,6 +13,7 @@
 #include "marked_text.h"
 #include "ranges.h"
 #include "terminal.h"
+#include "train_options.h"
 
 namespace wgrad::cli {
 namespace {
@@ -78,7 +79,7 @@ int run(Options& options) {
 Run add_data(CLI::App& app) {
   auto o = std::make_shared<Options>();
   app.add_option("--model", o->model, "Hugging Face folder or .gguf file")->required();
-  app.add_option("--data", o->data, ".jsonl or .json files (commas between), -, or a folder")
+  add_data_option(app, "--data", o->data, ".jsonl or .json files (commas between), -, or a folder")
       ->required();
   app.add_option("--limit", o->encode.limit, "rows shown; 0: all")->check(AtLeast(0));
   add_encode_options(app, o->encode);

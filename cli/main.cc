@@ -15,6 +15,7 @@
 
 #include "command.h"
 #include "config_file.h"
+#include "option_names.h"
 #include "signals.h"
 #include "threads.h"
 #include "wgrad/error.h"
@@ -90,6 +91,7 @@ int run(int argc, char** argv) {
     program.parse(std::move(arguments));
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return program.exit(error);
+    wgrad::cli::refuse_unknown_option(program);
     std::string name = "wgrad";
     for (const Command& command : commands) {
       if (command.app->parsed()) name += " " + command.app->get_name();

@@ -6,6 +6,7 @@
 #include <CLI/Option.hpp>
 #include <CLI/Validators.hpp>
 
+#include "list_option.h"
 #include "ranges.h"
 #include "train/options.h"
 
@@ -35,10 +36,18 @@ struct AddOption {
   }
   void operator()(const std::string& name, std::vector<std::string>& value, const char* help,
                   train::Affects) const {
-    app.add_option_function<std::string>(
-           "--" + name, [&value](const std::string& list) { value = split(list); }, help)
+    add_list_option(
+        app, "--" + name, [&value](const std::string& list) { value = split(list); }, help)
         ->default_str(fmt::format("{}", fmt::join(value, ",")))
         ->type_name("NAMES");
+  }
+  void operator()(const std::string& name, std::string& value, const char* help,
+                  train::Affects) const {
+    if (name == "data" || name == "eval-data") {
+      add_data_option(app, "--" + name, value, help);
+    } else {
+      app.add_option("--" + name, value, help)->capture_default_str();
+    }
   }
   template <typename T>
   void operator()(const std::string& name, std::optional<T>& value, const char* help,
@@ -76,6 +85,12 @@ struct AddOption {
 
 void add_train_options(CLI::App& app, TrainOptions& options) {
   train::visit_options(options, AddOption{app});
+}
+
+CLI::Option* add_data_option(CLI::App& app, const std::string& name, std::string& files,
+                             const std::string& help) {
+  return add_list_option(
+      app, name, [&files](std::string list) { files = std::move(list); }, help);
 }
 
 void add_device_option(CLI::App& app, std::string& device) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <span>
@@ -27,6 +28,19 @@ std::filesystem::path spill_folder() {
   std::error_code error;
   if (std::filesystem::is_directory("/var/tmp", error)) return "/var/tmp";
   return "/tmp";
+}
+
+size_t memory_for_rows() {
+  constexpr size_t kUsual = size_t{64} << 20;
+  const char* given = std::getenv("WGRAD_ROW_MEMORY");
+  if (given == nullptr || *given == '\0') return kUsual;
+  const std::string_view text = given;
+  size_t bytes = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes);
+  if (error == std::errc() && end == text.data() + text.size()) return bytes;
+  throw input_error("WGRAD_ROW_MEMORY", fmt::format("\"{}\"", text),
+                    "expected how many bytes of rows may be kept in memory, in digits",
+                    "give a number, or take it out of the environment");
 }
 
 [[noreturn]] void fail(const std::filesystem::path& path, std::string_view doing, int error) {
@@ -77,6 +91,8 @@ void read_all(const io::FileDescriptor& file, uint64_t begin, std::span<uint32_t
 int64_t Row::counted_tokens() const {
   return ids.empty() ? 0 : std::count(counted.begin() + 1, counted.end(), uint8_t{1});
 }
+
+RowStore::RowStore() : RowStore(memory_for_rows()) {}
 
 RowStore::RowStore(size_t memory_bytes) : memory_tokens_(memory_bytes / sizeof(uint32_t)) {}
 

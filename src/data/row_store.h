@@ -13,10 +13,9 @@ namespace wgrad::data {
 /// (in $TMPDIR, else /var/tmp): it is gone with the store or the process. Owns that file.
 class RowStore {
  public:
-  static constexpr size_t kMemoryBytes = size_t{64} << 20;
-
-  /// `memory_bytes`: how much of the tokens is held in memory.
-  explicit RowStore(size_t memory_bytes = kMemoryBytes);
+  /// Holds 64 MiB in memory, or the bytes that $WGRAD_ROW_MEMORY says.
+  RowStore();
+  explicit RowStore(size_t memory_bytes);
 
   /// Ids are below 2^31.
   void add(const Row& row);

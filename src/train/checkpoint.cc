@@ -128,6 +128,23 @@ bool same_setting(std::string_view name, const std::string& a, const std::string
   return is_path ? same_path(a, b) : a == b;
 }
 
+const std::string* find_setting(const Settings& settings, std::string_view name) {
+  const auto found = std::find_if(settings.begin(), settings.end(),
+                                  [&](const auto& setting) { return setting.first == name; });
+  return found == settings.end() ? nullptr : &found->second;
+}
+
+/// What a newer wgrad has saved may change the numbers in a way that this one cannot follow.
+void refuse_unknown_settings(const RunState& saved, const std::string& where) {
+  const std::vector<std::string_view> known = option_names();
+  for (const auto& [name, value] : saved.settings) {
+    if (std::ranges::count(known, name) > 0) continue;
+    throw input_error(where, fmt::format("the run was started with --{} \"{}\"", name, value),
+                      "this version of wgrad has no such option",
+                      "go on with the version of wgrad that began the run, or give another --out");
+  }
+}
+
 }  // namespace
 
 void save_checkpoint(const fs::path& run, const RunState& state, Trainer& trainer,
@@ -245,20 +262,20 @@ bool same_path(const std::string& a, const std::string& b) {
 }
 
 void check_same_run(const RunState& saved, const RunState& now, const fs::path& checkpoint) {
+  const std::string where = fmt::format("--resume from {}", checkpoint.string());
+  refuse_unknown_settings(saved, where);
+  const auto standard = numeric_settings(TrainOptions());
   for (const auto& [name, value] : now.settings) {
-    auto same_name = [&name = name](const auto& s) { return s.first == name; };
-    auto found = std::find_if(saved.settings.begin(), saved.settings.end(), same_name);
-    if (found != saved.settings.end() && same_setting(name, found->second, value)) continue;
-    throw input_error(
-        fmt::format("--resume from {}", checkpoint.string()),
-        fmt::format("--{} is \"{}\" now", name, value),
-        fmt::format("the run was started with \"{}\"",
-                    found != saved.settings.end() ? found->second : std::string("(nothing)")),
-        "give the same options (--config run.yaml of the run), or another --out");
+    // A run begun before the option existed had what is now its default.
+    const std::string* before = find_setting(saved.settings, name);
+    if (before == nullptr) before = find_setting(standard, name);
+    if (before != nullptr && same_setting(name, *before, value)) continue;
+    throw input_error(where, fmt::format("--{} is \"{}\" now", name, value),
+                      fmt::format("the run was started with \"{}\"", before ? *before : ""),
+                      "give the same options (--config run.yaml of the run), or another --out");
   }
   if (saved.data_fingerprint != now.data_fingerprint) {
-    throw input_error(fmt::format("--resume from {}", checkpoint.string()),
-                      "the training data has changed since", "expected the same rows",
+    throw input_error(where, "the training data has changed since", "expected the same rows",
                       "give the same --data, or start a run with another --out");
   }
 }

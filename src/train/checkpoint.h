@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "train/options.h"
 #include "train/trainer.h"
 
 namespace wgrad::train {
@@ -23,7 +24,7 @@ struct RunState {
   uint64_t samples_bytes = 0;                              ///< the same of samples.jsonl
   uint64_t data_fingerprint = 0;
   int64_t clock = 0;  ///< what a chat template's date was made from
-  std::vector<std::pair<std::string, std::string>> settings;  ///< those that change the numbers
+  Settings settings;  ///< those that change the numbers
 };
 
 /// O/checkpoints/step-NNNNNN: state.json, state.safetensors (parameters and both moments, flat f32
@@ -44,7 +45,8 @@ void restore_checkpoint(const std::filesystem::path& checkpoint, Trainer& traine
 /// Whether two paths lead to the same file or folder.
 bool same_path(const std::string& a, const std::string& b);
 
-/// An input error that names the first setting in which the two runs differ.
+/// An input error that names the first setting in which the two runs differ. A setting that the
+/// saved run lacks counts as its default; one that is not known here is an error.
 void check_same_run(const RunState& saved, const RunState& now,
                     const std::filesystem::path& checkpoint);
 

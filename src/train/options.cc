@@ -114,8 +114,17 @@ std::string to_yaml(const TrainOptions& options) {
   return std::string(yaml.c_str()) + "\n";
 }
 
-std::vector<std::pair<std::string, std::string>> all_settings(const TrainOptions& options) {
-  std::vector<std::pair<std::string, std::string>> settings;
+std::vector<std::string_view> option_names() {
+  std::vector<std::string_view> names;
+  const TrainOptions options;
+  visit_options(options, [&](const char* name, const auto&, const char*, Affects) {
+    names.emplace_back(name);
+  });
+  return names;
+}
+
+Settings all_settings(const TrainOptions& options) {
+  Settings settings;
   visit_options(options, [&](const char* name, const auto& value, const char*, Affects) {
     if (std::string text = ValueText()(value); !text.empty()) {
       settings.emplace_back(name, std::move(text));
@@ -124,8 +133,8 @@ std::vector<std::pair<std::string, std::string>> all_settings(const TrainOptions
   return settings;
 }
 
-std::vector<std::pair<std::string, std::string>> numeric_settings(const TrainOptions& options) {
-  std::vector<std::pair<std::string, std::string>> settings;
+Settings numeric_settings(const TrainOptions& options) {
+  Settings settings;
   visit_options(options, [&](const char* name, const auto& value, const char*, Affects affects) {
     if (affects == Affects::kNumbers) settings.emplace_back(name, ValueText()(value));
   });

@@ -123,11 +123,16 @@ void visit_options(Options& o, Visitor&& visit) {
 /// The options as the text of run.yaml; what --config reads back to the same options.
 std::string to_yaml(const TrainOptions& options);
 
-/// Every option that is set, with its value as text.
-std::vector<std::pair<std::string, std::string>> all_settings(const TrainOptions& options);
+/// Names of options, each with its value as text.
+using Settings = std::vector<std::pair<std::string, std::string>>;
+
+std::vector<std::string_view> option_names();
+
+/// Every option that is set.
+Settings all_settings(const TrainOptions& options);
 
 /// The options that change the numbers, whether set or not.
-std::vector<std::pair<std::string, std::string>> numeric_settings(const TrainOptions& options);
+Settings numeric_settings(const TrainOptions& options);
 
 /// The options of an adapter as its configuration, and back.
 model::LoraConfig lora_config(const TrainOptions& options);

@@ -54,9 +54,9 @@ std::optional<RunState> settings_of(const fs::path& yaml, const RunState& now) {
     const YAML::Node root = YAML::Load(io::read_text_file(yaml, kMostYamlBytes));
     if (!root.IsMap()) return std::nullopt;
     RunState saved = now;
-    for (auto& [name, value] : saved.settings) {
-      const YAML::Node node = root[name];
-      value = node ? node.as<std::string>() : std::string();
+    saved.settings.clear();
+    for (const auto& entry : root) {
+      saved.settings.emplace_back(entry.first.as<std::string>(), entry.second.as<std::string>());
     }
     return saved;
   } catch (const YAML::Exception&) {

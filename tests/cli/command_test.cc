@@ -286,6 +286,99 @@ TEST(Config, CommandLineWinsOverTheFile) {
   EXPECT_EQ(config["target_modules"], (nlohmann::json{"q_proj", "v_proj"}));
 }
 
+/// Names that people know from other trainers, and what their error must name.
+const std::pair<const char*, const char*> kForeignNames[] = {
+    {"learning_rate", "\"lr\""},
+    {"learning-rate", "\"lr\""},
+    {"num_train_epochs", "\"epochs\""},
+    {"max_steps", "\"steps\""},
+    {"per_device_train_batch_size", "\"batch-size\""},
+    {"gradient_accumulation_steps", "\"grad-accum\""},
+    {"warmup_steps", "\"warmup-steps\""},
+    {"lr_scheduler_type", "\"schedule\""},
+    {"adam_beta1", "\"beta1\""},
+    {"r", "\"rank\""},
+    {"lora_alpha", "\"alpha\""},
+    {"lora_dropout", "\"dropout\""},
+    {"target_modules", "\"targets\""},
+    {"use_dora", "\"dora\""},
+    {"modules_to_save", "\"modules-to-save\""},
+    {"max_seq_length", "\"max-seq-len\""},
+    {"load_in_4bit", "\"method\" with the value qlora"},
+    {"gradient_checkpointing", "\"recompute\" with the value block"},
+    {"use_gradient_checkpointing", "\"recompute\" with the value block"},
+    {"model_name_or_path", "\"model\""},
+    {"dataset_name", "\"data\""},
+    {"output_dir", "\"out\""},
+    {"resume_from_checkpoint", "\"resume\""},
+    {"random_state", "\"seed\""},
+    {"logging_steps", "\"log-every\""},
+    {"eval_steps", "\"eval-every\""},
+    {"save_steps", "\"save-every\""},
+    {"save_total_limit", "\"keep\""},
+    {"iters", "\"steps\""},
+    {"LORA_R", "\"rank\""},
+    {"lerning-rate", "\"warmup-ratio\""},
+    {"bacth-size", "\"batch-size\""}};
+
+TEST(Config, NamesOfOtherTrainersAreTranslated) {
+  const Workplace here;
+  for (const auto& [name, meant] : kForeignNames) {
+    here.write("run.yaml", std::string(name) + ": 1\n");
+    const Outcome outcome = run_program(here.train({"--config", here.path("run.yaml")}));
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_THAT(outcome.err, HasSubstr("run.yaml:1: unknown key \"" + std::string(name) + "\""));
+    EXPECT_THAT(outcome.err, HasSubstr(meant)) << name;
+  }
+}
+
+TEST(CommandLine, NamesOfOtherTrainersAreTranslated) {
+  const Workplace here;
+  for (const auto& [name, meant] : kForeignNames) {
+    const std::string option = (std::string(name) == "r" ? "-" : "--") + std::string(name);
+    for (const Arguments& given : {Arguments{option, "1"}, Arguments{option + "=1"}}) {
+      const Outcome outcome = run_program(here.train(given));
+      EXPECT_EQ(outcome.code, 2);
+      EXPECT_THAT(outcome.err, HasSubstr("wgrad train: unknown option \"" + option + "\""));
+      EXPECT_THAT(outcome.err, HasSubstr(meant)) << name;
+    }
+  }
+  const Outcome answer = run_program({"generate", "--max_new_tokens", "5"});
+  EXPECT_THAT(answer.err, HasSubstr("\"max-tokens\""));
+}
+
+TEST(CommandLine, AListGivenInPartsIsTheWholeList) {
+  const Workplace here;
+  here.write("a.jsonl", "{\"text\": \"w5 w6\"}\n");
+  here.write("b.jsonl", "{\"text\": \"w7 w8 w9\"}\n{\"text\": \"w5\"}\n");
+  const std::string a = here.path("a.jsonl"), b = here.path("b.jsonl"), both = a + "," + b;
+  const Arguments rows = {"data", "--model", here.path("model"), "--json"};
+  const auto with = [](Arguments arguments, const Arguments& more) {
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  };
+  const Outcome together = run_program(with(rows, {"--data", both}));
+  EXPECT_EQ(json_lines(together.out).size(), 3u);
+  EXPECT_EQ(run_program(with(rows, {"--data", a, "--data=" + b})).out, together.out);
+  const auto loss = [&](const Arguments& data) {
+    return json_of(
+        with({"eval", "--model", here.path("model"), "--device", "cpu", "--json"}, data));
+  };
+  EXPECT_EQ(loss({"--data", a, "--data", b}), loss({"--data", both}));
+
+  const std::string start =
+      "model: " + here.path("model") + "\nout: " + here.path("out") + "\nsteps: 1\ndevice: cpu\n";
+  here.write("run.yaml", start + "data: [" + a + "]\ntargets: [q_proj]\n");
+  const Outcome outcome = run_program({"train", "--config", here.path("run.yaml"), "--data", b,
+                                       "--data", a, "--targets", "v_proj", "--targets",
+                                       "k_proj,o_proj", "--eval-data", a, "--eval-data", b});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const std::string used = read_file(here.root() / "out/run.yaml");
+  EXPECT_THAT(used, HasSubstr("data: \"" + b + "," + a + "\"\n"));
+  EXPECT_THAT(used, HasSubstr("eval-data: \"" + both + "\"\n"));
+  EXPECT_THAT(used, HasSubstr("targets: v_proj,k_proj,o_proj\n"));
+}
+
 TEST(Config, IsRefusedWhereItIsWrong) {
   const Workplace here;
   const std::pair<const char*, std::vector<std::string>> wrong[] = {

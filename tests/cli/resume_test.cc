@@ -1,64 +1,16 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <random>
 #include <sstream>
 
-#include "testing.h"
+#include "resume_testing.h"
 
 namespace wgrad::cli {
 namespace {
 
 using namespace testing;
-using ::testing::HasSubstr;
 using ::testing::Not;
-
-const Arguments kRun = {"--steps",   "40",  "--save-every", "3",
-                        "--dropout", "0.1", "--batch-size", "3"};
-
-Arguments with(Arguments arguments, const Arguments& more) {
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return arguments;
-}
-
-/// A run that nothing disturbs, made once: what the others must equal.
-const Workplace& straight() {
-  static const Workplace place;
-  static const Outcome outcome = run_program(place.train(kRun));
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  return place;
-}
-
-std::vector<std::array<double, 4>> steps_of(const fs::path& out) {
-  std::vector<std::array<double, 4>> steps;
-  for (const auto& line : json_lines(read_file(out / "metrics.jsonl"))) {
-    steps.push_back({line.at("step"), line.at("loss"), line.at("grad_norm"), line.at("lr")});
-  }
-  return steps;
-}
-
-void expect_same_result(const Workplace& place) {
-  for (const char* file :
-       {"out/adapter_model.safetensors", "out/checkpoints/step-000040/state.safetensors"}) {
-    EXPECT_TRUE(read_file(place.root() / file) == read_file(straight().root() / file)) << file;
-  }
-  EXPECT_EQ(steps_of(place.root() / "out"), steps_of(straight().root() / "out"));
-  for (const auto& entry : fs::recursive_directory_iterator(place.root() / "out")) {
-    EXPECT_EQ(entry.path().string().find(".tmp-"), std::string::npos) << entry.path();
-  }
-}
-
-size_t lines_of(const fs::path& path) {
-  const std::string text = read_file(path);
-  return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
-}
-
-/// Waits until the run has logged `lines` steps, or has ended.
-void wait_for_steps(Child& child, const Workplace& place, size_t lines) {
-  while (!child.ended() && lines_of(place.root() / "out/metrics.jsonl") < lines) usleep(500);
-}
 
 TEST(Resume, AKilledRunEndsWithTheBitsOfOneThatWasNot) {
   const Workplace place;
@@ -75,6 +27,46 @@ TEST(Resume, AKilledRunEndsWithTheBitsOfOneThatWasNot) {
   const Outcome last = run_program(run);
   EXPECT_EQ(last.code, 0) << last.err;
   expect_same_result(place);
+}
+
+/// Ends the run three times, each time past other checkpoints, and then lets it end.
+void run_with_kills(const Workplace& place, const Arguments& run, const ChildSetup& setup) {
+  for (const size_t lines : {4u, 13u, 25u}) {
+    Child child(run, setup);
+    wait_for_steps(child, place, lines);
+    child.signal(SIGKILL);
+    child.wait();
+  }
+  const Outcome last = run_program(run, setup);
+  EXPECT_EQ(last.code, 0) << last.err;
+}
+
+/// Every row lies in the temporary file, none in memory.
+void keep_no_rows() { setenv("WGRAD_ROW_MEMORY", "0", 1); }
+
+TEST(Resume, AKilledRunWithRowsOnTheDiskEndsWithTheBitsOfOneThatHadThemInMemory) {
+  const Workplace place;
+  run_with_kills(place, with(place.train(kRun), {"--resume"}), keep_no_rows);
+  expect_same_result(place);
+}
+
+TEST(Resume, AKilledRunThatPacksEndsWithTheBitsOfOneThatWasNot) {
+  const Arguments packed = with(kRun, {"--packing", "--max-seq-len", "24", "--shuffle"});
+  const Workplace whole;
+  ASSERT_EQ(run_program(whole.train(packed)).code, 0);
+  EXPECT_NE(steps_of(whole.root() / "out"), steps_of(straight().root() / "out"));
+  for (const ChildSetup& setup : {ChildSetup(), ChildSetup(keep_no_rows)}) {
+    const Workplace place;
+    run_with_kills(place, with(place.train(packed), {"--resume"}), setup);
+    expect_same_result(place, whole);
+  }
+}
+
+TEST(Resume, RefusesAMemoryForRowsThatIsNoNumber) {
+  const Workplace place;
+  const Outcome outcome = run_program(place.train(), [] { setenv("WGRAD_ROW_MEMORY", "1GB", 1); });
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("WGRAD_ROW_MEMORY: \"1GB\""));
 }
 
 class StopSignal : public ::testing::TestWithParam<int> {};
@@ -149,18 +141,6 @@ TEST(Resume, AfterASignalEndsWithTheSameBits) {
   EXPECT_EQ(last.code, 0) << last.err;
   EXPECT_THAT(last.err, HasSubstr("going on after step "));
   expect_same_result(place);
-}
-
-/// A copy of the undisturbed run without its result, as if it had been stopped at step 40.
-void copy_run(const Workplace& place) {
-  fs::copy(straight().root() / "out", place.root() / "out", fs::copy_options::recursive);
-  fs::remove(place.root() / "out/adapter_model.safetensors");
-  fs::remove(place.root() / "out/adapter_config.json");
-}
-
-Arguments resume_copy(const Workplace& place, const Arguments& more = {}) {
-  // The copied checkpoints name the model and data of the run that they come from.
-  return with(with(straight().train(kRun), {"--out", place.path("out"), "--resume"}), more);
 }
 
 TEST(Resume, OfAFinishedRunOnlyWritesTheResult) {
@@ -242,111 +222,6 @@ TEST(Resume, WithoutAnyWholeCheckpointBeginsAgain) {
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(outcome.err, HasSubstr("no checkpoint to resume from"));
   expect_same_result(place);
-}
-
-/// Resumes into a folder that must stay as it is.
-void expect_refused(const Workplace& place, const Arguments& run, const std::string& text) {
-  const auto before = place.snapshot();
-  const Outcome outcome = run_program(run);
-  EXPECT_EQ(outcome.code, 2) << outcome.err;
-  EXPECT_THAT(outcome.err, HasSubstr(text));
-  EXPECT_THAT(outcome.err, HasSubstr("--out"));
-  EXPECT_TRUE(place.snapshot() == before) << text;
-}
-
-TEST(Resume, NeverWritesIntoWhatTheRunReads) {
-  const Workplace place;
-  const std::string model = place.path("model");
-  const std::string other_name = place.path("model/../model/");
-  for (const Arguments& more : {Arguments{}, Arguments{"--resume"}}) {
-    expect_refused(place,
-                   with(place.train({"--method", "full", "--rank", "16", "--out", model}), more),
-                   "--model of this run");
-    expect_refused(
-        place, with(place.train({"--method", "full", "--rank", "16", "--out", other_name}), more),
-        "--model of this run");
-  }
-  fs::copy(straight().root() / "out", place.root() / "adapter", fs::copy_options::recursive);
-  expect_refused(
-      place,
-      {"train", "--model", model, "--data", place.path("train.jsonl"), "--device", "cpu",
-       "--init-adapter", place.path("adapter"), "--out", place.path("adapter"), "--resume"},
-      "--init-adapter of this run");
-}
-
-TEST(Resume, WithoutACheckpointKeepsAFolderThatHoldsAResult) {
-  for (const char* file :
-       {"adapter_model.safetensors", "adapter_config.json", "adapter_model.bin", "config.json",
-        "model.safetensors", "model-00001-of-00002.safetensors", "model.safetensors.index.json"}) {
-    const Workplace place;
-    fs::create_directory(place.root() / "out");
-    place.write(std::string("out/") + file, "{}");
-    expect_refused(place, place.train({"--steps", "1", "--resume"}),
-                   std::string("holds ") + file + " but no whole checkpoint");
-  }
-  const Workplace place;
-  fs::copy(straight().root() / "out", place.root() / "out", fs::copy_options::recursive);
-  fs::remove_all(place.root() / "out/checkpoints");
-  expect_refused(place, resume_copy(place), "holds adapter_");
-  expect_refused(place, resume_copy(place, {"--steps", "2"}), "holds adapter_");
-}
-
-TEST(Resume, WithoutACheckpointKeepsAnotherRun) {
-  const Workplace place;
-  copy_run(place);
-  fs::remove_all(place.root() / "out/checkpoints");
-  expect_refused(place, resume_copy(place, {"--rank", "3"}), "--rank is \"3\" now");
-  expect_refused(place, resume_copy(place, {"--data", place.path("train.jsonl")}), "--data is ");
-  const std::string yaml = read_file(place.root() / "out/run.yaml");
-  for (const char* broken : {"no map", "[", "rank: {a: 1}"}) {
-    place.write("out/run.yaml", broken);
-    expect_refused(place, resume_copy(place), "run.yaml");
-  }
-  fs::remove(place.root() / "out/run.yaml");
-  expect_refused(place, resume_copy(place), "holds metrics.jsonl but no run.yaml");
-  place.write("out/run.yaml", yaml);
-  const Outcome outcome = run_program(resume_copy(place));
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  expect_same_result(place);
-}
-
-TEST(Resume, TakesAnotherWayToWriteTheSamePath) {
-  const Workplace place;
-  copy_run(place);
-  const std::string root = straight().root().string();
-  const Outcome outcome = run_program(resume_copy(
-      place, {"--model", root + "/./model/", "--data", root + "/model/../train.jsonl"}));
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  expect_same_result(place);
-  // The model's bytes are the same, but it is another folder.
-  expect_refused(place, resume_copy(place, {"--model", place.path("model")}), "--model is ");
-}
-
-TEST(Resume, RefusesAChangedOptionByName) {
-  const Workplace place;
-  copy_run(place);
-  const auto before = place.snapshot();
-  const std::pair<const char*, const char*> changes[] = {
-      {"--lr", "0.5"},    {"--rank", "3"},          {"--steps", "41"},      {"--seed", "9"},
-      {"--dropout", "0"}, {"--schedule", "linear"}, {"--targets", "q_proj"}};
-  for (const auto& [option, value] : changes) {
-    const Outcome outcome = run_program(resume_copy(place, {option, value}));
-    EXPECT_EQ(outcome.code, 2) << outcome.err;
-    EXPECT_THAT(outcome.err, HasSubstr(std::string(option) + " is \"" + value + "\" now"));
-    EXPECT_TRUE(place.snapshot() == before) << option;
-  }
-}
-
-TEST(Resume, RefusesChangedData) {
-  const Workplace place;
-  const Arguments run = place.train({"--steps", "2"});
-  ASSERT_EQ(run_program(run).code, 0);
-  place.write("train.jsonl", read_file(place.root() / "train.jsonl") + "{\"text\": \"w5 w6\"}\n");
-  const auto before = place.snapshot();
-  const Outcome outcome = run_program(with(run, {"--resume"}));
-  EXPECT_EQ(outcome.code, 2) << outcome.err;
-  EXPECT_THAT(outcome.err, HasSubstr("data has changed"));
-  EXPECT_TRUE(place.snapshot() == before);
 }
 
 TEST(Resume, OnAnotherDayRendersTheDateOfTheFirst) {

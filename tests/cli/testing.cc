@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -140,9 +141,11 @@ void Workplace::edit_header(const std::function<void(nlohmann::json&)>& change) 
 }
 
 Arguments Workplace::train(const Arguments& more) const {
-  Arguments all = {"train", "--model",   path("model"), "--data", path("train.jsonl"),
-                   "--out", path("out"), "--device",    "cpu",    "--rank",
-                   "4"};
+  Arguments all = {"train",    "--model", path("model"), "--out", path("out"),
+                   "--device", "cpu",     "--rank",      "4"};
+  if (std::ranges::count(more, "--data") == 0) {
+    all.insert(all.end(), {"--data", path("train.jsonl")});
+  }
   all.insert(all.end(), more.begin(), more.end());
   return all;
 }
