@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/counted.h"
 #include "text/stop_strings.h"
 #include "wgrad/error.h"
 
@@ -73,9 +74,9 @@ std::string describe(const model::GenerateStats& stats) {
                : std::string();
   };
   const bool full = stats.ending == model::Ending::kContextFull;
-  return fmt::format("prompt {} tokens{}; answer {} tokens{}{}", stats.prompt_tokens,
-                     speed(stats.prompt_tokens, stats.prompt_seconds), stats.new_tokens,
-                     speed(stats.new_tokens - 1, stats.seconds),
+  return fmt::format("prompt {}{}; answer {}{}{}", counted(stats.prompt_tokens, "token"),
+                     speed(stats.prompt_tokens, stats.prompt_seconds),
+                     counted(stats.new_tokens, "token"), speed(stats.new_tokens - 1, stats.seconds),
                      full ? "; it ends here because the model's context is full" : "");
 }
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/counted.h"
+
 namespace wgrad::cli {
 namespace {
 
@@ -21,9 +23,9 @@ std::string what_was_left_out(const DataSummary& data) {
 
 std::string describe(const DataSummary& data) {
   std::string text = fmt::format(
-      "{:<6}  {} rows, {} tokens, {} counted ({:.0f}%)\n"
+      "{:<6}  {}, {}, {} counted ({:.0f}%)\n"
       "        length: median {}, 90% up to {}, longest {}{}\n",
-      data.name, data.rows, data.tokens, data.counted_tokens,
+      data.name, counted(data.rows, "row"), counted(data.tokens, "token"), data.counted_tokens,
       100.0 * static_cast<double>(data.counted_tokens) /
           static_cast<double>(std::max<int64_t>(data.tokens, 1)),
       data.median_length, data.p90_length, data.longest, what_was_left_out(data));

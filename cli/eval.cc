@@ -4,6 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/counted.h"
 #include "command.h"
 #include "encode_options.h"
 #include "inference_options.h"
@@ -50,8 +51,9 @@ int run(Options& options) {
     json["rows"] = result.rows;
     fmt::print("{}\n", json.dump());
   } else {
-    fmt::print("loss {:.6f}  perplexity {:.4f}  over {} tokens in {} rows of {}\n", result.loss,
-               result.perplexity, result.tokens, result.rows, data::name_of(files));
+    fmt::print("loss {:.6f}  perplexity {:.4f}  over {} in {} of {}\n", result.loss,
+               result.perplexity, counted(result.tokens, "token"), counted(result.rows, "row"),
+               data::name_of(files));
   }
   return kDone;
 }

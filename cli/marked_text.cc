@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/counted.h"
 #include "data/model_text.h"
 
 namespace wgrad::cli {
@@ -48,9 +49,10 @@ void show_rows(const std::string& model, const data::Files& files,
                const data::EncodeOptions& options, const Colours& colours) {
   const text::TextAssets assets = data::load_model_text(model);
   const data::Summary summary = data::for_each_row(files, assets, options, [&](data::Row&& row) {
-    const std::string name = files.size() > 1 ? row.where : fmt::format("row {}", row.line);
-    fmt::print("{}--- {}: {} tokens, {} counted{}\n{}\n", colours.dim(), name, row.tokens(),
-               row.counted_tokens(), colours.reset(), marked_text(row, assets.tokenizer, colours));
+    const std::string name = files.size() > 1 ? row.where : fmt::format("row {}", row.number);
+    fmt::print("{}--- {}: {}, {} counted{}\n{}\n", colours.dim(), name,
+               counted(row.tokens(), "token"), row.counted_tokens(), colours.reset(),
+               marked_text(row, assets.tokenizer, colours));
   });
   for (const std::string& text : summary.warnings()) fmt::print(stderr, "warning: {}\n", text);
 }

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "base/counted.h"
 #include "data_summary.h"
 
 namespace wgrad::cli {
@@ -38,7 +39,7 @@ std::string describe(const TrainPlan& plan) {
       "device      {}\n"
       "method      {}, {} operands, recompute {}\n"
       "parameters  {}, {} trainable ({:.2f}%)\n"
-      "data        {} rows, {} tokens an epoch, {} counted; largest micro-batch {} tokens\n"
+      "data        {}, {} an epoch, {} counted; largest micro-batch {}\n"
       "steps       {}\n"
       "memory      {}{}\n",
       plan.device, plan.method, plan.dtype, plan.recompute,
@@ -46,8 +47,9 @@ std::string describe(const TrainPlan& plan) {
       format_count(static_cast<double>(plan.trainable_parameters)),
       100.0 * static_cast<double>(plan.trainable_parameters) /
           static_cast<double>(std::max<int64_t>(plan.parameters, 1)),
-      plan.rows, plan.tokens_per_epoch, plan.counted_tokens_per_epoch, plan.longest_micro_batch,
-      plan.steps, format_bytes(plan.peak_bytes),
+      counted(plan.rows, "row"), counted(plan.tokens_per_epoch, "token"),
+      plan.counted_tokens_per_epoch, counted(plan.longest_micro_batch, "token"), plan.steps,
+      format_bytes(plan.peak_bytes),
       plan.available_bytes > 0 ? fmt::format(" of {} free", format_bytes(plan.available_bytes))
                                : std::string());
   std::vector<std::pair<int64_t, std::string>> parts;
@@ -84,9 +86,9 @@ void Progress::on_data(const DataSummary& summary) {
 }
 
 void Progress::on_plan(const TrainPlan& plan) {
-  line(fmt::format("{}: {} of {} parameters train, {} steps, {} planned on {} ({})", plan.method,
+  line(fmt::format("{}: {} of {} parameters train, {}, {} planned on {} ({})", plan.method,
                    format_count(static_cast<double>(plan.trainable_parameters)),
-                   format_count(static_cast<double>(plan.parameters)), plan.steps,
+                   format_count(static_cast<double>(plan.parameters)), counted(plan.steps, "step"),
                    format_bytes(plan.peak_bytes), plan.device, plan.dtype));
 }
 
@@ -122,8 +124,8 @@ void Progress::on_step(const StepMetrics& m) {
 }
 
 void Progress::on_eval(const EvalMetrics& m) {
-  line(fmt::format("step {}  eval_loss {} over {} tokens", m.step, format_value(m.loss, 4),
-                   m.tokens));
+  line(fmt::format("step {}  eval_loss {} over {}", m.step, format_value(m.loss, 4),
+                   counted(m.tokens, "token")));
 }
 
 void Progress::on_sample(const Sample& sample) {

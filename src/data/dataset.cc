@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <exception>
 
+#include "base/counted.h"
 #include "data/encode_rows.h"
 
 namespace wgrad::data {
@@ -30,15 +31,26 @@ void mix(uint64_t& hash, const Row& row) {
   }
 }
 
-/// Goes on without a bad row where the options say so.
-void skip_bad(const std::exception_ptr& error, const EncodeOptions& options, Summary& summary) {
+/// Only bad input can be skipped.
+void note_bad(const std::exception_ptr& error, Summary& summary) {
   try {
     std::rethrow_exception(error);
   } catch (const Error& bad) {
-    if (!options.skip_bad_rows || bad.kind() != ErrorKind::kInput) throw;
-    if (summary.bad++ == 0) summary.first_bad = bad.what();
+    if (bad.kind() != ErrorKind::kInput) throw;
+    ++summary.bad;
+    if (summary.first_bad.size() < Summary::kBadListed) summary.first_bad.push_back(bad.what());
   }
 }
+
+[[noreturn]] void refuse_bad(const Files& files, const std::exception_ptr& first,
+                             const Summary& summary) {
+  if (summary.bad == 1) std::rethrow_exception(first);
+  throw input_error(name_of(files), summary.describe_bad(), {},
+                    "mend these rows, or pass --skip-bad-rows");
+}
+
+/// Rows that are looked through for more bad ones: what is piped in may have no end.
+constexpr int64_t kMostReadOn = 20'000;
 
 Summary first_summary(const EncodeOptions& options) {
   Summary summary;
@@ -74,18 +86,25 @@ Summary for_each_row(const Files& files, const text::TextAssets& assets,
   RowEncoder encoder(files, assets, options);
   const int64_t most = options.limit > 0 ? options.limit : INT64_MAX;
   int64_t read = 0;
+  std::exception_ptr first_bad;  // where bad rows are not skipped; more are read to list them
+  int64_t read_on = 0;
   for (;;) {
     std::vector<EncodedRow> rows = encoder.next(most - read);
+    if (first_bad) read_on += static_cast<int64_t>(rows.size());
+    if (read_on > kMostReadOn) break;
     if (rows.empty()) break;
     for (EncodedRow& row : rows) {
       if (row.error) {
-        skip_bad(row.error, options, summary);
+        note_bad(row.error, summary);
+        if (!options.skip_bad_rows && !first_bad) first_bad = row.error;
         continue;
       }
       ++read;
+      if (first_bad) continue;
       take_row(std::move(row.row), options, summary, take);
     }
   }
+  if (first_bad) refuse_bad(files, first_bad, summary);
   if (read == 0 && summary.bad == 0) {
     const bool piped = files == Files{"-"};
     throw input_error(
@@ -109,8 +128,8 @@ Dataset load_dataset(const Files& files, const text::TextAssets& assets,
     throw input_error(
         dataset.name,
         s.nothing_left > 0
-            ? fmt::format("none of its {} rows has anything to train on", s.nothing_left)
-            : fmt::format("all of its {} rows are bad; the first: {}", s.bad, s.first_bad),
+            ? fmt::format("none of its {} has anything to train on", counted(s.nothing_left, "row"))
+            : fmt::format("none of its rows can be used: {}", s.describe_bad()),
         "expected rows with an answer (an assistant turn, a completion or a text)",
         s.cut == 0       ? "see `wgrad data` for what counts"
         : s.models_limit ? "shorten the rows: the answers lie past the model's limit"

@@ -60,7 +60,12 @@ bool RowEncoder::read(EncodedRow& row) {
       row.error = std::current_exception();
     }
     row.row.where = lines_->where();
-    row.row.line = static_cast<int64_t>(lines_->line());
+    row.row.number = ++read_;
+    // The rest of such a row may have no end.
+    if (row.error && lines_->within_row() && !options_.skip_bad_rows) {
+      lines_.reset();
+      opened_ = files_.size();
+    }
     return true;
   }
 }
@@ -68,12 +73,12 @@ bool RowEncoder::read(EncodedRow& row) {
 void RowEncoder::encode(EncodedRow& row) const {
   if (row.error) return;
   try {
-    const int64_t line = row.row.line;
+    const int64_t number = row.row.number;
     const std::string where = std::move(row.row.where);
     row.row = encode_row(
         parse_row(row.json, options_.prompt_style, assets_.chat_template.has_value(), where),
         assets_, options_.train_on, where);
-    row.row.line = line;
+    row.row.number = number;
     row.row.where = where;
     check_ids(row.row, options_.vocab_size);
   } catch (...) {
@@ -105,7 +110,6 @@ std::vector<EncodedRow> RowEncoder::next(int64_t most) {
     if (!read(row)) break;
     bytes += text_bytes(row.json);
     rows.push_back(std::move(row));
-    if (rows.back().error && !options_.skip_bad_rows) break;
   }
   encode_all(rows);
   return rows;

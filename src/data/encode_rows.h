@@ -26,8 +26,8 @@ class RowEncoder {
  public:
   RowEncoder(Files files, const text::TextAssets& assets, const EncodeOptions& options);
 
-  /// The next rows, at most `most`; none at the end. The chunk ends at a row that cannot be read,
-  /// unless bad rows are skipped.
+  /// The next rows, at most `most`; none at the end, which is also at a row that is too long unless
+  /// bad rows are skipped.
   std::vector<EncodedRow> next(int64_t most);
 
  private:
@@ -38,6 +38,7 @@ class RowEncoder {
 
   Files files_;
   size_t opened_ = 0;
+  int64_t read_ = 0;                    ///< rows, bad ones too
   std::optional<io::JsonLines> lines_;  ///< of the last opened file
   const text::TextAssets& assets_;
   const EncodeOptions& options_;

@@ -11,7 +11,7 @@ namespace wgrad::data {
 struct Row {
   std::vector<uint32_t> ids;
   std::vector<uint8_t> counted;  ///< same length
-  int64_t line = 0;              ///< of its file, from 1
+  int64_t number = 0;            ///< among the rows of all files, from 1, bad ones included
   std::string where = {};        ///< "FILE:LINE", as long as the row comes from there
 
   int64_t tokens() const { return static_cast<int64_t>(ids.size()); }

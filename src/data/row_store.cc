@@ -118,7 +118,8 @@ void RowStore::spill() {
 
 int64_t RowStore::tokens(int64_t row) const {
   const auto i = static_cast<size_t>(row);
-  return static_cast<int64_t>(begins_[i + 1] - begins_[i]);
+  const auto whole = static_cast<int64_t>(begins_[i + 1] - begins_[i]);
+  return most_ > 0 ? std::min(whole, most_) : whole;
 }
 
 std::vector<int64_t> RowStore::lengths() const {

@@ -20,6 +20,9 @@ class RowStore {
   /// Ids are below 2^31.
   void add(const Row& row);
 
+  /// From now on the rows are given as if they ended after so many tokens; 0: whole.
+  void cut(int64_t most) { most_ = most; }
+
   int64_t size() const { return static_cast<int64_t>(begins_.size()) - 1; }
   int64_t tokens(int64_t row) const;
   std::vector<int64_t> lengths() const;
@@ -29,6 +32,7 @@ class RowStore {
   void spill();
 
   size_t memory_tokens_;
+  int64_t most_ = 0;                    ///< tokens of a row that are given; 0: all
   std::vector<uint64_t> begins_ = {0};  ///< of each row in the tokens of all, and their end
   std::vector<uint32_t> recent_;        ///< id and counted bit of the tokens from `spilled_` on
   uint64_t spilled_ = 0;                ///< tokens in the file

@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <string_view>
 #include <utility>
+
+#include "base/counted.h"
 
 namespace wgrad::data {
 namespace {
@@ -32,25 +35,55 @@ std::vector<DataSummary::Bin> bins_of(const std::map<int64_t, int64_t>& lengths)
   return bins;
 }
 
+/// Where and what of an error's message, for a list of them.
+std::string in_brief(std::string_view message) {
+  constexpr size_t kMostBytes = 180;
+  message = message.substr(0, message.find("; "));
+  if (message.size() <= kMostBytes) return std::string(message);
+  size_t end = kMostBytes;
+  while (end > 0 && (static_cast<unsigned char>(message[end]) & 0xc0) == 0x80) --end;
+  return std::string(message.substr(0, end)) + "...";
+}
+
 }  // namespace
 
 std::vector<std::string> Summary::warnings() const {
   std::vector<std::string> texts;
-  if (bad > 0) texts.push_back(fmt::format("{} bad rows skipped; the first: {}", bad, first_bad));
+  if (bad > 0) texts.push_back(describe_bad(" skipped"));
   if (cut > 0) {
     texts.push_back(fmt::format(
-        "{} of {} rows cut to {}", cut, rows + nothing_left,
+        "{} of {} cut to {}", cut, counted(rows + nothing_left, "row"),
         models_limit
             ? fmt::format("{} tokens, the model's limit (max_position_embeddings); split them",
                           cut_to)
             : "the longest length; raise --max-seq-len to keep them whole"));
   }
   if (nothing_left > 0) {
-    texts.push_back(fmt::format("{} rows {}: nothing in them counts in the loss{}", nothing_left,
-                                kept_uncounted ? "would be skipped" : "skipped",
-                                cut > 0 ? " (some after the cut)" : ""));
+    texts.push_back(
+        fmt::format("{} {}: nothing in {} counts in the loss{}", counted(nothing_left, "row"),
+                    kept_uncounted ? "would be skipped" : "skipped",
+                    nothing_left == 1 ? "it" : "them", cut > 0 ? " (some after the cut)" : ""));
   }
   return texts;
+}
+
+std::string Summary::describe_bad(std::string_view what) const {
+  std::string text = fmt::format("{}{}", counted(bad, "bad row"), what);
+  if (bad > static_cast<int64_t>(first_bad.size())) {
+    text += fmt::format(", the first {}", first_bad.size());
+  }
+  text += ": ";
+  for (size_t i = 0; i < first_bad.size(); ++i) {
+    if (i > 0) text += "; ";
+    text += bad > 1 ? fmt::format("({}) {}", i + 1, in_brief(first_bad[i])) : first_bad[i];
+  }
+  return text;
+}
+
+int64_t Summary::longer_than(int64_t tokens) const {
+  int64_t count = 0;
+  for (auto at = lengths.upper_bound(tokens); at != lengths.end(); ++at) count += at->second;
+  return count;
 }
 
 int64_t Summary::length_at(double share) const {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/lfs_pointer.h"
 #include "io/input_stream.h"
 #include "io/json.h"
 #include "wgrad/error.h"
@@ -145,6 +146,38 @@ class ElementEnd {
   bool found_ = false;
 };
 
+constexpr std::string_view kRowsByPandas =
+    "turn it into JSON lines, in Python: pandas.{}(FILE).to_json(\"rows.jsonl\", "
+    "orient=\"records\", lines=True); the columns become the rows' keys";
+
+/// Tables and plain texts are told from JSON by how they begin, texts also by their names.
+void refuse_other_formats(const std::filesystem::path& path, std::string_view begin) {
+  const std::string where = path == "-" ? "standard input" : path.string();
+  const auto refuse = [&](std::string_view seen, const std::string& action) {
+    throw input_error(where, seen, "JSON lines: one object a line", action);
+  };
+  refuse_lfs_pointer(where, begin);
+  const auto by_pandas = [](std::string_view reader) {
+    return fmt::format(fmt::runtime(kRowsByPandas), reader);
+  };
+  if (begin.starts_with("PAR1")) refuse("this is a Parquet file", by_pandas("read_parquet"));
+  if (begin.starts_with("ARROW1")) refuse("this is an Arrow file", by_pandas("read_feather"));
+  if (begin.starts_with("PK\x03\x04")) {
+    refuse("this is a zip or spreadsheet file",
+           "unpack it, or save its table as CSV and turn that "
+           "into JSON lines");
+  }
+  const std::size_t first = begin.find_first_not_of(" \t\r\n");
+  if (first == std::string_view::npos || begin[first] == '{' || begin[first] == '[') return;
+  const std::string ending = without_gz(path).extension();
+  if (ending == ".csv" || ending == ".tsv") {
+    refuse("this is a table of text", by_pandas("read_csv"));
+  }
+  if (ending == ".txt" || ending == ".md") {
+    refuse("this is plain text", "write each text as a line {\"text\": \"...\"}");
+  }
+}
+
 }  // namespace
 
 struct JsonLines::State {
@@ -182,6 +215,7 @@ struct JsonLines::State {
   std::string text;
   std::size_t line = 1;
   std::size_t column = 1;
+  std::size_t items = 0;  // of the array so far, from 1
   std::size_t rows = 0;
 };
 
@@ -229,6 +263,7 @@ bool JsonLines::State::next_element() {
     return false;
   }
   begin_row();
+  ++items;
   element = {};
   if (!get_element(&text)) too_long();
   return true;
@@ -256,6 +291,7 @@ JsonLines::~JsonLines() = default;
 JsonLines JsonLines::open(const std::filesystem::path& path, std::size_t max_row_bytes) {
   auto state = std::make_unique<State>(InputStream::open(path), max_row_bytes);
   state->reader.skip_byte_order_mark();
+  refuse_other_formats(path, state->reader.window());
   if (without_gz(path).extension() == ".json") {
     state->skip_space();
     state->array = state->reader.peek() == '[';
@@ -272,8 +308,13 @@ bool JsonLines::next(nlohmann::ordered_json& row) {
   return true;
 }
 
-std::string JsonLines::where() const { return fmt::format("{}:{}", state_->name, state_->line); }
+std::string JsonLines::where() const {
+  const State& s = *state_;
+  return s.array && s.items > 0 ? fmt::format("{}, item {}", s.name, s.items)
+                                : fmt::format("{}:{}", s.name, s.line);
+}
 std::size_t JsonLines::line() const { return state_->line; }
+bool JsonLines::within_row() const { return state_->within_row; }
 std::size_t JsonLines::rows() const { return state_->rows; }
 
 }  // namespace wgrad::io

@@ -27,9 +27,11 @@ class JsonLines {
   /// one can be found.
   bool next(nlohmann::ordered_json& row);
 
-  /// Where the last row (or the last error) began: "FILE:LINE".
+  /// Where the last row (or the last error) began: "FILE:LINE", of an array "FILE, item NUMBER".
   std::string where() const;
   std::size_t line() const;
+  /// After an error: the row was too long, and reading on begins by skipping the rest of it.
+  bool within_row() const;
   /// Rows that were read without an error.
   std::size_t rows() const;
 

@@ -44,10 +44,11 @@ class Evaluator {
         ++sum.tokens;
       }
     }
-    for (RowLoss& sum : sums) {
+    for (size_t i = 0; i < sums.size(); ++i) {
+      RowLoss& sum = sums[i];
       loss_sum_ += sum.loss;
       counted_ += sum.tokens;
-      sum.row = row_++;
+      sum.row = rows_[i].number;
       if (sum.tokens > 0) {
         sum.loss /= static_cast<double>(sum.tokens);
         ++counted_rows_;
@@ -72,7 +73,7 @@ class Evaluator {
   const std::function<void(const RowLoss&)>& on_row_;
   model::Decoder decoder_;
   MicroBatch rows_;
-  int64_t tokens_ = 0, row_ = 0, counted_ = 0, counted_rows_ = 0;
+  int64_t tokens_ = 0, counted_ = 0, counted_rows_ = 0;
   double loss_sum_ = 0;
 };
 

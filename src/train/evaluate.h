@@ -8,7 +8,7 @@
 namespace wgrad::train {
 
 struct RowLoss {
-  int64_t row = 0;  ///< 0-based among the rows read
+  int64_t row = 0;  ///< its number among the rows, from 1, as `wgrad data` has it
   double loss = 0;  ///< mean over the counted tokens; 0 where nothing counts
   int64_t tokens = 0;
 };

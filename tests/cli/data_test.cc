@@ -110,5 +110,24 @@ TEST_F(DataTest, IsSaidBeforeARunTrains) {
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("train   3 rows"), HasSubstr("length: median")));
 }
 
+TEST_F(DataTest, CutsAsTrainDoesButForJsonRows) {
+  std::string words;
+  for (int i = 0; i < 300; ++i) words += " w" + std::to_string(5 + i % 20);
+  place_.write("long.jsonl", "{\"text\": \"" + words + "\"}\n{\"text\": \"w5 w6\"}\n");
+  const std::string data = place_.path("long.jsonl");
+  const auto stats = json_lines(run(data, {"--stats", "--json"}).out).at(0);
+  const Outcome planned = run_program(place_.train({"--data", data, "--plan", "--json"}));
+  ASSERT_EQ(planned.code, 0) << planned.err;
+  const auto plan = json_lines(planned.out).at(0);
+  EXPECT_EQ(stats["cut"], 1);
+  EXPECT_EQ(stats["tokens"], plan["tokens_per_epoch"]);
+  EXPECT_EQ(stats["counted_tokens"], plan["counted_tokens_per_epoch"]);
+  const Outcome whole = run(data, {"--json"});
+  EXPECT_GE(json_lines(whole.out).at(0)["ids"].size(), 300u);
+  EXPECT_THAT(whole.err, HasSubstr("1 row longer than "));
+  EXPECT_EQ(json_lines(run(data, {"--json", "--max-seq-len", "7"}).out).at(0)["ids"].size(), 7u);
+  EXPECT_EQ(json_lines(run(data, {"--stats", "--json", "--max-seq-len", "0"}).out).at(0)["cut"], 0);
+}
+
 }  // namespace
 }  // namespace wgrad::cli

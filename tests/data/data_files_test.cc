@@ -98,8 +98,8 @@ TEST(SeveralFiles, AreReadAsOneAndErrorsNameTheirFile) {
   };
   for_each_row({a, empty, b, c}, assets, {.skip_bad_rows = true}, take);
   EXPECT_THAT(texts, ElementsAre("one", "two", "three", "four", "five"));
-  EXPECT_THAT(places,
-              ElementsAre("a.jsonl:1", "a.jsonl:3", "b.json:1", "c.jsonl.gz:1", "c.jsonl.gz:3"));
+  EXPECT_THAT(places, ElementsAre("a.jsonl:1", "a.jsonl:3", "b.json, item 1", "c.jsonl.gz:1",
+                                  "c.jsonl.gz:3"));
   EXPECT_THAT(input_error_of([&] {
                 for_each_row({a, c}, assets, {}, take);
               }),

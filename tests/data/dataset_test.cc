@@ -11,6 +11,7 @@ namespace {
 
 using testing::AllOf;
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
@@ -37,7 +38,8 @@ TEST(Dataset, DeliversRowsInTheFilesOrderWithTheirLines) {
   int64_t tokens = 0, longest = 0;
   for (int i = 0; i < kRows; ++i) {
     const Row& row = outcome.rows[static_cast<size_t>(i)];
-    ASSERT_EQ(row.line, i + 2);
+    ASSERT_EQ(row.number, i + 1);
+    ASSERT_THAT(row.where, EndsWith(":" + std::to_string(i + 2)));
     ASSERT_EQ(row.counted.size(), row.ids.size());
     ASSERT_THAT(assets.tokenizer.decode(row.ids, true), StartsWith("row " + std::to_string(i)));
     tokens += row.tokens();
@@ -58,17 +60,19 @@ TEST(Dataset, ReportsTheFirstBadRowOfTheFile) {
   const std::string early = many_rows(5) + "{\"text\": 1}\n" + many_rows(3) + "{broken\n";
   EXPECT_THAT(input_error_of([&] { encode_file(early, assets); }), HasSubstr("d.jsonl:6: "));
   const std::string both = many_rows(5) + "{broken\n{\"text\": 1}\n";
-  EXPECT_THAT(input_error_of([&] { encode_file(both, assets); }), HasSubstr("d.jsonl:6:"));
+  EXPECT_THAT(input_error_of([&] { encode_file(both, assets); }),
+              AllOf(HasSubstr("2 bad rows: (1) "), HasSubstr("d.jsonl:6:"), HasSubstr("(2) "),
+                    HasSubstr("d.jsonl:7: ")));
 }
 
 TEST(Dataset, HandsOnTheRowsBeforeABadOne) {
   const text::TextAssets assets = without_template();
   const TemporaryFolder folder;
   const std::string path = folder.write("d.jsonl", many_rows(700) + "{}\n" + many_rows(10));
-  std::vector<int64_t> lines;
-  EXPECT_THROW(for_each_row({path}, assets, {}, [&](Row&& row) { lines.push_back(row.line); }),
+  std::vector<int64_t> numbers;
+  EXPECT_THROW(for_each_row({path}, assets, {}, [&](Row&& row) { numbers.push_back(row.number); }),
                Error);
-  EXPECT_EQ(lines.size(), 700u);
+  EXPECT_EQ(numbers.size(), 700u);
 }
 
 TEST(Dataset, LetsTheTakersErrorsThrough) {
@@ -124,14 +128,14 @@ TEST(Dataset, CutsAtTheEndAndSkipsWhatIsLeftWithoutAnAnswer) {
   cut = encode_file(content, assets, {.max_seq_len = answer});
   EXPECT_EQ(cut.rows.size(), 1u);
   EXPECT_EQ(cut.summary.nothing_left, 1);
-  EXPECT_THAT(cut.summary.warnings(), ElementsAre(HasSubstr("1 of 2 rows cut"),
-                                                  HasSubstr("1 rows skipped: nothing in them")));
+  EXPECT_THAT(cut.summary.warnings(),
+              ElementsAre(HasSubstr("1 of 2 rows cut"), HasSubstr("1 row skipped: nothing in it")));
 
   cut = encode_file(content, assets, {.max_seq_len = answer, .keep_uncounted = true});
   EXPECT_EQ(cut.rows.size(), 2u);
   EXPECT_EQ(cut.summary.rows, 1);
   EXPECT_THAT(cut.summary.warnings(),
-              ElementsAre(HasSubstr("1 of 2 rows cut"), HasSubstr("1 rows would be skipped: ")));
+              ElementsAre(HasSubstr("1 of 2 rows cut"), HasSubstr("1 row would be skipped: ")));
   EXPECT_EQ(encode_file(content, assets, {.max_seq_len = whole.tokens()}).summary.cut, 0);
 }
 
@@ -192,7 +196,7 @@ TEST_F(BadFiles, WithNothingToTrainOnAreRefused) {
 
 TEST_F(BadFiles, WithOnlyBadRowsAreRefused) {
   EXPECT_THAT(error_of("{}\n[\n", {.skip_bad_rows = true}),
-              AllOf(HasSubstr("all of its 2 rows are bad"), HasSubstr("d.jsonl:1")));
+              AllOf(HasSubstr("none of its rows can be used: 2 bad rows"), HasSubstr("d.jsonl:1")));
 }
 
 TEST_F(BadFiles, ThatAreMissingAreNamed) {
