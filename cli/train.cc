@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/counted.h"
 #include "command.h"
 #include "data/dataset.h"
 #include "data/model_text.h"
@@ -64,7 +65,7 @@ nlohmann::ordered_json rows_to_json(const TrainOptions& options) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   data::for_each_row(
       data::find_data_files(options.data).train, assets, first_rows(options), [&](data::Row&& row) {
-        rows.push_back({{"line", row.line},
+        rows.push_back({{"row", row.number},
                         {"tokens", row.tokens()},
                         {"counted", row.counted_tokens()},
                         {"text", marked_text(row, assets.tokenizer, Colours(false))}});
@@ -72,14 +73,24 @@ nlohmann::ordered_json rows_to_json(const TrainOptions& options) {
   return rows;
 }
 
+void check_device_memory(const Options& options) {
+  constexpr uint64_t kLeast = uint64_t{16} << 20, kMost = uint64_t{1} << 50;
+  const uint64_t memory = options.device_memory;
+  if (options.train.device != "auto") {
+    throw input_error("--device-memory",
+                      fmt::format("given with --device {}", options.train.device),
+                      "it plans for a GPU that need not be here", "leave --device out");
+  }
+  if (memory >= kLeast && memory <= kMost) return;
+  throw input_error(
+      "--device-memory", counted(static_cast<int64_t>(memory), "byte"),
+      "the memory of a GPU, with its unit",
+      memory < 1024 ? fmt::format("did you mean {}GB?", memory) : std::string("give it as 8GB"));
+}
+
 TrainPlan make_plan(const Options& options, TrainObserver& observer) {
   if (options.device_memory == 0) return plan_training(options.train, observer);
-  constexpr uint64_t kMost = uint64_t{1} << 50;
-  if (options.device_memory > kMost || options.train.device != "auto") {
-    throw input_error("--device-memory", fmt::format("{} bytes", options.device_memory),
-                      "it plans for a GPU that need not be here, of 1 PiB at most",
-                      "leave --device out and give the GPU's memory, as 8GB");
-  }
+  check_device_memory(options);
   return train::plan_for_gpu(options.train, observer, static_cast<int64_t>(options.device_memory));
 }
 
@@ -124,8 +135,9 @@ int train(const Options& options) {
     json["seconds"] = result.seconds;
     fmt::print("{}\n", json.dump());
   } else if (finished) {
-    fmt::print(stderr, "done: {} steps, {} tokens in {}; loss {}; written to {}\n", result.steps,
-               result.tokens, format_seconds(result.seconds), format_value(result.final_loss, 4),
+    fmt::print(stderr, "done: {}, {} in {}; loss {}; written to {}\n",
+               counted(result.steps, "step"), counted(result.tokens, "token"),
+               format_seconds(result.seconds), format_value(result.final_loss, 4),
                options.train.out);
   } else {
     fmt::print(stderr, "stopped after step {}; go on with the same command and --resume\n",
@@ -142,7 +154,7 @@ Run add_train(CLI::App& app) {
   app.add_flag("--plan", options->plan, "print the memory and time plan, train nothing");
   app.add_option("--device-memory", options->device_memory,
                  "with --plan: for a GPU of this memory, as 8GB, which need not be here")
-      ->transform(CLI::AsSizeValue(true))
+      ->transform(CLI::AsSizeValue(true).description(""))
       ->type_name("SIZE");
   app.add_flag("--dry-run", options->dry_run, "show the first rows and what counts, then the plan");
   app.add_flag("--json", options->json, "print the plan or the result as one JSON object");

@@ -8,49 +8,11 @@
 
 #include "ops/matmul.h"
 #include "train/options.h"
+#include "train/plan_memory.h"
+#include "train/ways_to_fit.h"
 
 namespace wgrad::train {
 namespace {
-
-struct Peak {
-  int64_t bytes = 0;
-  int64_t trainable = 0;
-  std::map<std::string, int64_t> by_label;
-  std::vector<gpu::KernelSpec> kernels;
-};
-
-/// Steps that a plan goes through: those with the largest micro-batches.
-constexpr int64_t kPlannedSteps = 24;
-
-/// The memory of a run: the calls of its largest steps, on a context that only counts.
-Peak simulate(const RunSetup& setup, Recompute recompute) {
-  std::unique_ptr<Context> ctx = plan_context(setup.device, setup.compute);
-  Trainer trainer(*ctx, setup.options, setup.config, setup.source, recompute, setup.longest_row);
-  const auto sample = [&] {
-    if (setup.sampler) setup.sampler->take(*ctx, trainer.model(), trainer.adapter(), 0);
-  };
-  sample();
-  for (int64_t step : setup.largest_steps(kPlannedSteps)) {
-    trainer.step(setup.micro_batches(step), step, 0.0, 0);
-  }
-  if (setup.valid) trainer.evaluate(setup.valid->rows, setup.eval_batch_tokens());
-  sample();
-  return {ctx->peak_bytes(), trainer.parameters().count(), ctx->bytes_by_label(),
-          ctx->planned_kernels()};
-}
-
-std::string gib(int64_t bytes) {
-  return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / 1073741824.0);
-}
-
-std::string ways_to_fit(const TrainOptions& options, int64_t longest) {
-  std::string text = "lower ";
-  if (options.batch_size > 1) text += "--batch-size (raise --grad-accum in return) or ";
-  text += fmt::format("--max-seq-len (the longest row has {} tokens)", longest);
-  if (options.method == Method::kFull) text += ", or train an adapter: --method lora";
-  if (options.method == Method::kLora) text += ", or use --method qlora";
-  return text;
-}
 
 double flops_per_step(const RunSetup& setup, Recompute recompute) {
   // A product per weight and token forward, one for its input's gradient, one more for the
@@ -62,24 +24,23 @@ double flops_per_step(const RunSetup& setup, Recompute recompute) {
   return 2.0 * products * static_cast<double>(setup.config.parameters()) * tokens;
 }
 
-}  // namespace
-
-TrainPlan make_plan(RunSetup& setup) {
+TrainPlan make_plan(RunSetup& setup, const std::vector<DeviceChoice>& devices) {
   TrainOptions& options = setup.options;
   const int64_t available = available_memory(setup.device);
-  auto fits = [&](const Peak& peak) { return available == 0 || peak.bytes <= available; };
+  auto fits = [&](const PlannedMemory& peak) { return available == 0 || peak.bytes <= available; };
 
   const bool decide = options.recompute == Recompute::kAuto;
   Recompute recompute = decide ? Recompute::kNone : options.recompute;
-  Peak peak = simulate(setup, recompute);
+  PlannedMemory peak = plan_memory(setup, recompute);
   if (decide && !fits(peak)) {
     recompute = Recompute::kBlock;
-    peak = simulate(setup, recompute);
+    peak = plan_memory(setup, recompute);
   }
   if (!fits(peak)) {
-    throw runtime_failure("memory", fmt::format("the run needs {}", gib(peak.bytes)),
-                          fmt::format("{} has {} free", setup.device.name(), gib(available)),
-                          ways_to_fit(options, setup.train.summary.longest));
+    const std::string name = setup.device.name();
+    throw input_error("memory", fmt::format("the run needs {}", gigabytes(peak.bytes)),
+                      fmt::format("{} has {} free", name, gigabytes(available)),
+                      ways_to_fit(setup, recompute, devices, available));
   }
   options.recompute = recompute;
   setup.kernels = std::move(peak.kernels);
@@ -103,6 +64,10 @@ TrainPlan make_plan(RunSetup& setup) {
   return plan;
 }
 
+}  // namespace
+
+TrainPlan make_plan(RunSetup& setup) { return make_plan(setup, {setup.device}); }
+
 TrainPlan plan_for_gpu(const TrainOptions& options, TrainObserver& observer, int64_t memory_bytes) {
   const std::vector<DeviceChoice> devices = usual_gpus(memory_bytes);
   RunSetup setup = prepare(options, observer, devices.front());
@@ -111,7 +76,7 @@ TrainPlan plan_for_gpu(const TrainOptions& options, TrainObserver& observer, int
     setup.device = device;
     setup.compute = choose_compute(options.dtype, device);
     setup.options.recompute = options.recompute;
-    TrainPlan plan = make_plan(setup);
+    TrainPlan plan = make_plan(setup, devices);
     if (plan.peak_bytes > worst.peak_bytes) worst = std::move(plan);
   }
   return worst;

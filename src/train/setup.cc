@@ -105,6 +105,32 @@ std::vector<int64_t> RunSetup::largest_steps(int64_t count) const {
 
 int64_t RunSetup::eval_batch_tokens() const { return order->most_tokens(); }
 
+void RunSetup::order_rows() {
+  data::BatchOptions batches;
+  batches.batch_size = options.batch_size;
+  batches.grad_accum = options.grad_accum;
+  batches.packing = options.packing;
+  batches.max_seq_len = std::min(options.max_seq_len, config.max_positions);
+  if (cut_to > 0) batches.max_seq_len = std::min(batches.max_seq_len, cut_to);
+  batches.shuffle = options.shuffle;
+  batches.seed = options.seed;
+  order = std::make_unique<data::BatchOrder>(train.rows.lengths(), batches);
+  total_steps = count_steps(options, *order);
+}
+
+void RunSetup::cut_rows(int64_t most) {
+  cut_to = most;
+  const auto cut = [&](data::Dataset& set) {
+    set.rows.cut(most);
+    const int64_t longest = set.summary.longest;
+    longest_row = std::max(longest_row, most > 0 ? std::min(longest, most) : longest);
+  };
+  longest_row = 0;
+  cut(train);
+  if (valid) cut(*valid);
+  order_rows();
+}
+
 RunSetup prepare(const TrainOptions& given, TrainObserver& observer,
                  const std::optional<DeviceChoice>& device) {
   RunSetup setup;
@@ -150,17 +176,7 @@ RunSetup prepare(const TrainOptions& given, TrainObserver& observer,
     setup.sampler.emplace(options, std::move(assets), setup.config.max_positions);
   }
 
-  setup.longest_row = setup.train.summary.longest;
-  if (setup.valid) setup.longest_row = std::max(setup.longest_row, setup.valid->summary.longest);
-  data::BatchOptions batches;
-  batches.batch_size = options.batch_size;
-  batches.grad_accum = options.grad_accum;
-  batches.packing = options.packing;
-  batches.max_seq_len = std::min(options.max_seq_len, setup.config.max_positions);
-  batches.shuffle = options.shuffle;
-  batches.seed = options.seed;
-  setup.order = std::make_unique<data::BatchOrder>(setup.train.rows.lengths(), batches);
-  setup.total_steps = count_steps(options, *setup.order);
+  setup.cut_rows(0);
   setup.learning_rate = make_learning_rate(options, setup.total_steps);
   return setup;
 }

@@ -30,6 +30,7 @@ struct RunSetup {
   int64_t clock = 0;  ///< the date for chat templates: a resumed run has that of its first start
   int64_t total_steps = 0;
   int64_t longest_row = 0;
+  int64_t cut_to = 0;  ///< by cut_rows()
   LearningRate learning_rate;
   std::vector<gpu::KernelSpec> kernels;  ///< of the planned steps, once there is a plan
 
@@ -39,6 +40,12 @@ struct RunSetup {
   /// The steps with the largest micro-batches, `count` at most, in the run's order.
   std::vector<int64_t> largest_steps(int64_t count) const;
   int64_t eval_batch_tokens() const;
+
+  /// The steps that the options make of the rows.
+  void order_rows();
+  /// As if --max-seq-len was so many tokens, but that a row which is left with nothing to count
+  /// stays; 0: as it was read.
+  void cut_rows(int64_t most);
 };
 
 /// For the device that the options name, or for the one given.

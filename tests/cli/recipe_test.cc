@@ -110,7 +110,7 @@ TEST(DeviceMemory, PlansForAGpuThatIsNotHere) {
   // Without f16 matrix units auto is f32: twice the bytes for each of 1.2e9 weights.
   EXPECT_GT(peak({"--dtype", "auto"}), peak({}) + 2e9);
   const Outcome small = run_program(plan_of(place, "lora-1b-8gb.yaml", {"--device-memory", "2GB"}));
-  EXPECT_EQ(small.code, 1);
+  EXPECT_EQ(small.code, 2);
   EXPECT_THAT(small.err, HasSubstr("GPU of 2.0 GB"));
   EXPECT_THAT(small.err, HasSubstr("--max-seq-len"));
 }

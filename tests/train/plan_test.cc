@@ -1,4 +1,8 @@
+#include <sstream>
+
 #include "testing.h"
+#include "train/plan.h"
+#include "wgrad/error.h"
 
 namespace wgrad::train {
 namespace {
@@ -64,6 +68,63 @@ TEST(Plan, CountsRowsTokensAndParametersAndWritesNothing) {
   EXPECT_EQ(plan.trainable_parameters, 3 * 4 * (2 * (32 + 32) + 2 * (32 + 16) + 3 * (32 + 44)));
   EXPECT_GT(plan.seconds, 0);
   EXPECT_FALSE(fs::exists(o.out));
+}
+
+/// What the refusal of a run says, planned for a GPU of so much memory.
+std::string refusal(const TrainOptions& options, int64_t memory_bytes) {
+  Record record;
+  try {
+    plan_for_gpu(options, record, memory_bytes);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kInput);
+    return error.what();
+  }
+  ADD_FAILURE() << "it fits into " << memory_bytes;
+  return {};
+}
+
+int64_t peak(const TrainOptions& options) {
+  Record record;
+  return plan_for_gpu(options, record, int64_t{1} << 40).peak_bytes;
+}
+
+/// The options as one offered way says.
+TrainOptions changed(TrainOptions o, const std::string& way) {
+  std::istringstream words(way);
+  for (std::string word; words >> word;) {
+    if (word == "--recompute") o.recompute = Recompute::kBlock;
+    if (word == "--method" && words >> word) {
+      o.method = word == "lora" ? Method::kLora : Method::kQlora;
+    }
+    if (word == "--batch-size") words >> o.batch_size;
+    if (word == "--max-seq-len") words >> o.max_seq_len;
+  }
+  return o;
+}
+
+TEST(Plan, OffersOptionsThatMakeTheRunFit) {
+  const TemporaryFolder folder;
+  const TrainOptions o = varied(folder, Method::kLora, Recompute::kNone);
+  const int64_t memory = peak(o) - 1;
+  const std::string text = refusal(o, memory);
+  size_t ways = 0;
+  for (size_t at = text.find("use ") + 4, end = 0; end != std::string::npos; at = end + 5) {
+    end = text.find(", or ", at);
+    EXPECT_LE(peak(changed(o, text.substr(at, end - at))), memory) << text;
+    ++ways;
+  }
+  EXPECT_GE(ways, 3u) << text;
+}
+
+TEST(Plan, OffersACombinationWhereNoOptionAloneIsEnough) {
+  const TemporaryFolder folder;
+  const TrainOptions o = varied(folder, Method::kLora, Recompute::kNone);
+  const int64_t memory = peak(changed(o, "--recompute block --batch-size 1 --method qlora"));
+  const std::string text = refusal(o, memory);
+  EXPECT_EQ(text.find(", or "), std::string::npos) << text;
+  EXPECT_NE(text.find(" and --"), std::string::npos) << text;
+  EXPECT_LE(peak(changed(o, text.substr(text.find("use ")))), memory) << text;
+  EXPECT_NE(refusal(o, 1000).find("no setting makes it fit"), std::string::npos);
 }
 
 }  // namespace
