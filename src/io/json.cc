@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/json_marks.h"
+#include "base/lfs_pointer.h"
 #include "io/file_descriptor.h"
 #include "wgrad/error.h"
 
@@ -213,6 +214,7 @@ std::string read_text_file(const std::filesystem::path& path, std::size_t max_by
     }
     text.append(buffer.data(), n);
   }
+  refuse_lfs_pointer(path.string(), text);
   return text;
 }
 

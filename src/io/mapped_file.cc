@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "base/lfs_pointer.h"
 #include "io/file_descriptor.h"
 
 namespace wgrad::io {
@@ -21,6 +22,7 @@ MappedFile MappedFile::open(const std::filesystem::path& path) {
   if (data == MAP_FAILED) throw disk_error(path, "map into memory", errno);
   mapped.data_ = static_cast<const std::byte*>(data);
   mapped.size_ = size;
+  refuse_lfs_pointer(path.string(), {reinterpret_cast<const char*>(mapped.data_), size});
   return mapped;
 }
 

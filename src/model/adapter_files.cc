@@ -112,9 +112,6 @@ void check_tensors(const ModelConfig& config, const io::TensorSource& source,
 Adapter Adapter::load(Context& ctx, const ModelConfig& config, const std::filesystem::path& folder,
                       const io::TensorSource* base) {
   std::error_code error;
-  if (!std::filesystem::is_directory(folder, error)) {
-    throw input_error(folder.string(), "no such folder", "an adapter's folder as PEFT writes it");
-  }
   const LoraConfig lora = read_lora_config(folder);
   if (!std::filesystem::exists(folder / kWeightsFile, error) &&
       std::filesystem::exists(folder / "adapter_model.bin", error)) {

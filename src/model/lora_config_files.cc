@@ -170,6 +170,30 @@ json targets_json(const LoraConfig& lora, const std::vector<AdaptedModule>& modu
   return names;
 }
 
+/// The adapter_config.json of a folder that PEFT or a run wrote.
+std::filesystem::path config_of(const std::filesystem::path& folder) {
+  constexpr std::string_view kExpected = "an adapter's folder as PEFT writes it";
+  std::error_code error;
+  if (!std::filesystem::is_directory(folder, error)) {
+    const bool is_file = std::filesystem::exists(folder, error);
+    throw input_error(folder.string(), is_file ? "is a file" : "no such folder", kExpected,
+                      folder.extension() == ".gguf"
+                          ? "give the folder that the GGUF file was exported from; the file itself "
+                            "is for llama.cpp's --lora"
+                      : is_file ? "give the folder that holds it"
+                                : "check the path");
+  }
+  const std::filesystem::path path = folder / "adapter_config.json";
+  if (std::filesystem::symlink_status(path, error).type() != std::filesystem::file_type::not_found)
+    return path;
+  const bool whole = std::filesystem::exists(folder / "config.json", error);
+  throw input_error(folder.string(),
+                    whole ? "holds a whole model, no adapter" : "has no adapter_config.json",
+                    kExpected,
+                    whole ? "give it as --model, without --adapter"
+                          : "check the path: it is the --out of a run that has ended");
+}
+
 }  // namespace
 
 std::string lora_config_text(const LoraConfig& lora, const std::vector<AdaptedModule>& modules,
@@ -217,7 +241,7 @@ std::string lora_config_text(const LoraConfig& lora, const std::vector<AdaptedMo
 }
 
 LoraConfig read_lora_config(const std::filesystem::path& folder) {
-  const std::filesystem::path path = folder / "adapter_config.json";
+  const std::filesystem::path path = config_of(folder);
   const json object = io::read_json_file(path);
   ConfigReader reader(object, path.string());
   if (const std::string type = reader.text("peft_type", ""); type != "LORA") {

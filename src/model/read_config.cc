@@ -2,7 +2,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "io/gguf.h"
@@ -15,6 +17,7 @@
 
 namespace wgrad::model {
 
+namespace fs = std::filesystem;
 using nlohmann::json;
 
 namespace {
@@ -117,6 +120,18 @@ void read_eos(ConfigReader& reader, std::vector<uint32_t>& ids) {
   }
 }
 
+/// bitsandbytes, AWQ, GPTQ and the like: tensors of forms of their own.
+void refuse_quantised(ConfigReader& reader) {
+  const json* quantised = reader.find("quantization_config");
+  if (quantised == nullptr) return;
+  throw input_error(reader.where(),
+                    fmt::format("quantization_config is {}: the weights are quantised already",
+                                brief(*quantised)),
+                    "weights in f32, f16 or bf16, or a .gguf file",
+                    "fetch the model that this one was made from; --method qlora makes the 4 bits "
+                    "itself");
+}
+
 /// Fields that the family has not read.
 void check_neutral_fields(ConfigReader& reader) {
   const std::pair<const char*, json> kNeutral[] = {{"hidden_act", "silu"},
@@ -124,7 +139,6 @@ void check_neutral_fields(ConfigReader& reader) {
                                                    {"attention_dropout", 0.0},
                                                    {"is_encoder_decoder", false},
                                                    {"add_cross_attention", false},
-                                                   {"quantization_config", nullptr},
                                                    {"final_logit_softcapping", nullptr},
                                                    {"attn_logit_softcapping", nullptr}};
   for (const auto& [field, value] : kNeutral) {
@@ -237,9 +251,75 @@ ModelConfig parse_composite(const Composite& composite, ConfigReader& reader) {
   // What the other parts are, and the tokens that stand for what they give.
   reader.ignore({"vision_config", "mm_tokens_per_image", "boi_token_index", "eoi_token_index",
                  "image_token_index", "boi_token_id", "eoi_token_id", "image_token_id"});
+  refuse_quantised(reader);
   check_neutral_fields(reader);
   reader.refuse_rest();
   return config;
+}
+
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::symlink_status(path, error).type() != fs::file_type::not_found;
+}
+
+/// "org/name", as models are named where they are published, and no path on this disk.
+bool is_hub_name(const std::string& model) {
+  const size_t slash = model.find('/');
+  const auto plain = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.';
+  };
+  return slash != std::string::npos && slash > 0 && slash + 1 < model.size() && model[0] != '.' &&
+         std::count(model.begin(), model.end(), '/') == 1 &&
+         std::all_of(model.begin(), model.end(), [&](char c) { return c == '/' || plain(c); }) &&
+         !is_there(model.substr(0, slash));
+}
+
+/// Why the path is no model, and what to give in its place.
+[[noreturn]] void refuse_model(const fs::path& model) {
+  constexpr std::string_view kExpected = "a Hugging Face folder or a .gguf file";
+  if (is_there(model)) {
+    throw input_error(model.string(), "is no .gguf file by its name", kExpected,
+                      "give the folder that holds the model's config.json, or rename a GGUF file "
+                      "so that it ends in .gguf");
+  }
+  const std::string name = model.string();
+  if (!is_hub_name(name)) throw input_error(name, "no such folder", kExpected, "check the path");
+  const std::string folder = name.substr(name.find('/') + 1);
+  throw input_error(name, "no such folder", "a path on this disk: wgrad downloads nothing",
+                    fmt::format("fetch it with `huggingface-cli download {} --local-dir {}`, then "
+                                "give --model {}",
+                                name, folder, folder));
+}
+
+/// Why the folder has no config.json, and what to give in its place.
+[[noreturn]] void refuse_folder(const fs::path& folder) {
+  std::string gguf;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    if (it->path().extension() != ".gguf") continue;
+    const std::string name = it->path().string();
+    if (gguf.empty() || name < gguf) gguf = name;
+  }
+  if (!gguf.empty()) {
+    throw input_error(folder.string(), "has no config.json, but a GGUF file",
+                      "a Hugging Face folder, or the .gguf file itself",
+                      fmt::format("give --model {}", gguf));
+  }
+  const bool adapter = is_there(folder / "adapter_config.json");
+  throw input_error(folder.string(),
+                    adapter ? "has no config.json: it holds an adapter" : "has no config.json",
+                    "a Hugging Face folder or a .gguf file",
+                    adapter ? "give its base as --model, and this folder as --adapter"
+                            : "check the path, and that the whole model was fetched");
+}
+
+/// The config.json of a Hugging Face folder.
+fs::path config_of(const fs::path& model) {
+  std::error_code error;
+  if (!fs::is_directory(model, error)) refuse_model(model);
+  const fs::path file = model / "config.json";
+  if (!is_there(file)) refuse_folder(model);
+  return file;
 }
 
 }  // namespace
@@ -265,6 +345,7 @@ ModelConfig parse_config(const json& object, std::string_view where) {
   config.tied_embeddings = reader.flag("tie_word_embeddings", false);
   read_eos(reader, config.eos_ids);
   family->configure(reader, config);
+  refuse_quantised(reader);
   check_neutral_fields(reader);
   complete(reader, config);
   reader.refuse_rest();
@@ -275,20 +356,10 @@ ModelConfig read_config(const std::filesystem::path& model) {
   if (model.extension() == ".gguf") {
     return parse_config(io::gguf_config_json(io::GgufFile::open(model)), model.string());
   }
-  std::error_code error;
-  if (!std::filesystem::is_directory(model, error)) {
-    const bool is_file = std::filesystem::exists(model, error);
-    throw input_error(model.string(), is_file ? "is no .gguf file by its name" : "no such folder",
-                      "a Hugging Face folder or a .gguf file",
-                      is_file ? "give the folder that holds the model's config.json, or rename a "
-                                "GGUF file so that it ends in .gguf"
-                              : "check the path");
-  }
-  const std::filesystem::path file = model / "config.json";
+  const fs::path file = config_of(model);
   ModelConfig config = parse_config(io::read_json_file(file), file.string());
-  const std::filesystem::path generation = model / "generation_config.json";
-  if (std::filesystem::symlink_status(generation, error).type() !=
-      std::filesystem::file_type::not_found) {
+  const fs::path generation = model / "generation_config.json";
+  if (is_there(generation)) {
     const json object = io::read_json_file(generation);
     ConfigReader reader(object, generation.string());
     read_eos(reader, config.eos_ids);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/json_marks.h"
+#include "base/lfs_pointer.h"
 #include "wgrad/error.h"
 
 namespace wgrad::text {
@@ -79,6 +80,7 @@ std::string read_file(const std::filesystem::path& path) {
     throw input_error(path.string(), "cannot be read to its end", {},
                       "check its permissions and the disk");
   }
+  refuse_lfs_pointer(path.string(), text);
   return text;
 }
 

@@ -19,6 +19,24 @@ bool contains_ignoring_case(std::string_view text, std::string_view part) {
   return std::search(text.begin(), text.end(), part.begin(), part.end(), equal) != text.end();
 }
 
+/// Whether gpu:PART means this adapter. A number must stand in the name as a word of its own, so
+/// that a device's place in a list never matches a digit of a name by accident.
+bool is_named(std::string_view name, std::string_view part) {
+  const bool number =
+      !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
+  if (!number) return contains_ignoring_case(name, part);
+  const auto inside = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '.';
+  };
+  for (size_t at = name.find(part); at != std::string_view::npos; at = name.find(part, at + 1)) {
+    const size_t end = at + part.size();
+    if ((at == 0 || !inside(name[at - 1])) && (end == name.size() || !inside(name[end]))) {
+      return true;
+    }
+  }
+  return false;
+}
+
 std::string adapter_names(const std::vector<gpu::AdapterInfo>& adapters) {
   if (adapters.empty()) return "this machine has no WebGPU adapter";
   std::vector<std::string> names;
@@ -74,12 +92,18 @@ DeviceChoice choose_device(const std::string& selector) {
   } else if (selector.starts_with("gpu:")) {
     const std::string part = selector.substr(4);
     auto it = std::find_if(adapters.begin(), adapters.end(),
-                           [&](const auto& a) { return contains_ignoring_case(a.name, part); });
+                           [&](const auto& a) { return is_named(a.name, part); });
     if (it != adapters.end()) found = &*it;
   } else {
     throw input_error("--device", fmt::format("\"{}\"", selector),
                       "expected auto, cpu, gpu, gpu:NAME or software",
                       "see `wgrad devices` for names");
+  }
+  if (!found && selector.starts_with("gpu:")) {
+    throw input_error(fmt::format("--device {}", selector), "no such adapter",
+                      adapter_names(adapters),
+                      "devices are chosen by a part of their name, not by a number: see `wgrad "
+                      "devices`");
   }
   if (!found) {
     throw input_error(fmt::format("--device {}", selector), "no such adapter",

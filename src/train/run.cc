@@ -25,8 +25,6 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kMostSkippedInARow = 3;
-constexpr std::string_view kAgainstNonFinite =
-    "lower --lr, try --dtype f32, and look at the data of these steps";
 /// A training step reaches about this share of the rate of one large product.
 constexpr double kStepEfficiency = 0.5;
 
@@ -111,10 +109,12 @@ class Run {
             ? fmt::format("loss {:.4f}, but its gradient is not finite", outcome.loss)
             : fmt::format("loss {} is not finite", std::abs(outcome.loss));  // a NaN has a sign
     if (skipped_in_a_row_ == kMostSkippedInARow) {
-      throw runtime_failure(fmt::format("step {}", state_.step),
-                            fmt::format("{}, for the {}rd step in a row", seen, kMostSkippedInARow),
-                            "training cannot go on",
-                            fmt::format("{}; the last checkpoint is intact", kAgainstNonFinite));
+      throw runtime_failure(
+          fmt::format("step {}", state_.step),
+          fmt::format("{}, for the {}rd step in a row", seen, kMostSkippedInARow),
+          "training cannot go on",
+          against_non_finite() +
+              (saved_step_ >= 0 ? "; the last checkpoint is intact" : "; no checkpoint was saved"));
     }
     observer_.on_warning(fmt::format("step {}: {}; the step is skipped", state_.step, seen));
   }
@@ -124,7 +124,13 @@ class Run {
     if (state_.updates > 0 || state_.step < setup_.total_steps) return;
     throw runtime_failure(fmt::format("step {}", state_.step),
                           "no step of this run had a finite loss and gradient",
-                          "nothing was trained and no result is written", kAgainstNonFinite);
+                          "nothing was trained and no result is written", against_non_finite());
+  }
+
+  std::string against_non_finite() const {
+    const bool f16 = setup_.compute == ComputeType::kF16;
+    return fmt::format("lower --lr,{} and look at the data of these steps",
+                       f16 ? " try --dtype f32," : "");
   }
 
   void log(const Trainer::Outcome& outcome, double lr) {

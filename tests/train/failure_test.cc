@@ -4,6 +4,7 @@
 #include <set>
 
 #include "testing.h"
+#include "wgrad/error.h"
 
 namespace wgrad::train {
 namespace {
@@ -63,6 +64,26 @@ TEST(NonFiniteStep, IsSkippedAndSaid) {
   EXPECT_FALSE(weights(4) == weights(3));
   EXPECT_TRUE(std::isfinite(record.steps[6].loss));
   EXPECT_TRUE(read_lines(fs::path(o.out) / "metrics.jsonl")[1].at("loss").is_null());
+}
+
+TEST(NonFiniteStep, StopsARunAtTheThirdInARowAndSaysWhetherACheckpointIsThere) {
+  const auto error_of = [](const std::set<int>& bad, int64_t save_every) {
+    const TemporaryFolder folder;
+    TrainOptions o = poisoned_run(folder, 5, bad);
+    o.save_every = save_every;
+    Record record;
+    try {
+      run_training(o, record, nullptr);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(error_of({1, 2, 3}, 1).find("the last checkpoint is intact"), std::string::npos);
+  const std::string first = error_of({0, 1, 2}, 0);
+  EXPECT_NE(first.find("for the 3rd step in a row"), std::string::npos) << first;
+  EXPECT_NE(first.find("no checkpoint was saved"), std::string::npos) << first;
+  EXPECT_EQ(first.find("--dtype f32"), std::string::npos) << "the run is in f32 already";
 }
 
 TEST(NonFiniteStep, HasNoGradientNormInMetrics) {
