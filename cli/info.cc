@@ -11,6 +11,7 @@
 #include "model/config.h"
 #include "ranges.h"
 #include "terminal.h"
+#include "train/weight_bytes.h"
 #include "train_options.h"
 
 namespace wgrad::cli {
@@ -57,8 +58,9 @@ int run(const Options& options) {
   json["lora_rank"] = options.rank;
   json["lora_parameters"] = trainable;
   json["trainable_share"] = static_cast<double>(trainable) / static_cast<double>(parameters);
+  const train::WeightBytes bytes = train::weight_bytes(c);
   json["weight_bytes"] = {
-      {"f32", parameters * 4}, {"f16", parameters * 2}, {"nf4", parameters / 2}};
+      {"f32", bytes.f32}, {"f16", bytes.f16}, {"nf4", bytes.nf4}, {"nf4_f16", bytes.nf4_f16}};
   if (options.json) {
     fmt::print("{}\n", json.dump());
     return kDone;
@@ -72,7 +74,8 @@ int run(const Options& options) {
       "  tokens      bos \"{}\", eos \"{}\", generation stops at {} ids\n"
       "  template    {}\n"
       "  LoRA        rank {}: {} trainable ({:.2f}%)\n"
-      "  weights     {} in f32, {} in f16, about {} in NF4 (see train --plan for a run's memory)\n",
+      "  weights     {} in f32, {} in f16; with --method qlora {}, or {} with f16 operands\n"
+      "              (embeddings are never in NF4; see train --plan for a run's memory)\n",
       c.model_type, format_count(static_cast<double>(parameters)), c.layers, c.hidden_size,
       c.intermediate_size, c.heads, c.kv_heads, c.head_dim, c.qkv_bias ? ", biases" : "",
       c.qk_norm != model::QkNorm::kNone ? ", q/k norm" : "", c.max_positions, c.ropes[0].theta,
@@ -82,7 +85,8 @@ int run(const Options& options) {
                          : std::string("none"),
       options.rank, format_count(static_cast<double>(trainable)),
       100.0 * static_cast<double>(trainable) / static_cast<double>(parameters),
-      format_bytes(parameters * 4), format_bytes(parameters * 2), format_bytes(parameters / 2));
+      format_bytes(bytes.f32), format_bytes(bytes.f16), format_bytes(bytes.nf4),
+      format_bytes(bytes.nf4_f16));
   if (!c.other_parts.empty()) fmt::print("  beside it   {}\n", c.note_on_parts());
   return kDone;
 }

@@ -94,7 +94,7 @@ TEST(Eval, PrintsALineARowFirst) {
   int64_t tokens = 0;
   for (size_t i = 0; i < 40; ++i) {
     EXPECT_EQ(keys(lines[i]), (std::vector<std::string>{"row", "loss", "tokens"}));
-    EXPECT_EQ(lines[i]["row"], i);
+    EXPECT_EQ(lines[i]["row"], i + 1) << "rows are counted as `wgrad data` does";
     sum += lines[i]["loss"].get<double>() * lines[i]["tokens"].get<double>();
     tokens += lines[i]["tokens"].get<int64_t>();
   }
@@ -119,7 +119,7 @@ TEST(Eval, ARowWithoutCountedTokensHasNoLossAndIsNoRowOfTheResult) {
   EXPECT_EQ(lines[1]["tokens"], 0);
   EXPECT_EQ(lines[2], whole);
   EXPECT_EQ(whole["rows"], 1);
-  EXPECT_THAT(outcome.err, HasSubstr("1 rows would be skipped"));
+  EXPECT_THAT(outcome.err, HasSubstr("1 row would be skipped"));
   EXPECT_THAT(outcome.err, HasSubstr("1 of 2 rows cut"));
 }
 
@@ -199,6 +199,13 @@ TEST(Info, DescribesAModel) {
   EXPECT_EQ(json["layers"], 3);
   EXPECT_EQ(json["chat_template"], false);
   EXPECT_THAT(run_program({"info", "--model", place().path("model")}).out, HasSubstr("LoRA"));
+  const auto planned = [](const std::string& method) {
+    const auto plan = json_of(place().train({"--plan", "--json", "--method", method, "--device",
+                                             "auto", "--device-memory", "1GB", "--dtype", "f32"}));
+    return plan["memory_by_part"]["weights"];
+  };
+  EXPECT_EQ(json["weight_bytes"]["f32"], planned("lora"));
+  EXPECT_EQ(json["weight_bytes"]["nf4"], planned("qlora"));
 }
 
 TEST(Devices, AreListed) {
@@ -256,7 +263,7 @@ TEST(Train, BadRowsCanBeSkipped) {
   here.write("train.jsonl", "{\"text\": \"w5 w6\"}\nbroken\n{\"text\": \"w7 w8\"}\n");
   const Outcome outcome = run_program(here.train({"--skip-bad-rows"}));
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_THAT(outcome.err, HasSubstr("warning: 1 bad rows skipped"));
+  EXPECT_THAT(outcome.err, HasSubstr("warning: 1 bad row skipped"));
   EXPECT_THAT(outcome.err, HasSubstr("train.jsonl:2:1"));
 }
 
