@@ -4,9 +4,7 @@
 #include <algorithm>
 
 namespace wgrad::cli {
-namespace {
 
-/// The words of a type "{a,b,c}", as CLI11 describes a set.
 std::vector<std::string> choices_of(const std::string& type) {
   const size_t open = type.find('{'), close = type.find('}');
   if (open == std::string::npos || close == std::string::npos) return {};
@@ -18,6 +16,8 @@ std::vector<std::string> choices_of(const std::string& type) {
   }
   return words;
 }
+
+namespace {
 
 OptionOutline outline_of(const CLI::Option& option) {
   OptionOutline out;
@@ -31,9 +31,9 @@ OptionOutline outline_of(const CLI::Option& option) {
   const std::string type = option.get_type_name();
   out.choices = choices_of(type);
   if (option.check_lname("device")) out.choices = {"auto", "cpu", "gpu", "software"};
-  const bool text = type.starts_with("TEXT");
+  const bool path = type.starts_with("TEXT") || type == "FILE";
   out.kind = !out.choices.empty() ? ValueKind::kChoice
-             : text               ? ValueKind::kPath
+             : path               ? ValueKind::kPath
                                   : ValueKind::kOther;
   return out;
 }

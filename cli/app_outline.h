@@ -25,6 +25,9 @@ struct CommandOutline {
   std::vector<CommandOutline> commands;
 };
 
+/// The words of a type "{a,b,c}", as CLI11 describes a set; none of another type.
+std::vector<std::string> choices_of(const std::string& type);
+
 CommandOutline outline_of(const CLI::App& app, const std::string& name = {});
 
 /// The commands and those below them, the program itself first.

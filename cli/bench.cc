@@ -1,11 +1,15 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/Option.hpp>
 #include <CLI/Validators.hpp>
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "command.h"
 #include "ops/bench.h"
@@ -136,14 +140,35 @@ nlohmann::ordered_json bench_generation(const train::DeviceChoice& device, Compu
   return json;
 }
 
+std::string lower_case(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+/// The cases whose names have the text of --only, after the first: the copy that all are compared
+/// with.
+std::vector<ops::BenchCase> chosen_cases(const Context& ctx, const std::string& only) {
+  const std::vector<ops::BenchCase> all = ops::bench_cases(ctx);
+  std::vector<ops::BenchCase> chosen = {all.front()};
+  const auto matches = [&](const ops::BenchCase& c) {
+    return lower_case(c.name).find(lower_case(only)) != std::string::npos;
+  };
+  std::copy_if(all.begin() + 1, all.end(), std::back_inserter(chosen), matches);
+  if (chosen.size() > 1 || matches(all.front())) return chosen;
+  std::set<std::string> names;
+  for (const ops::BenchCase& c : all) names.insert(c.name.substr(0, c.name.find_first_of(" ,")));
+  throw input_error(
+      fmt::format("--only \"{}\"", only), "no kernel's line on this device has this text",
+      fmt::format("expected a part of a line of {}", fmt::join(names, ", ")), "give another text");
+}
+
 /// Every kernel, with its share of the bandwidth of the copy measured first.
 nlohmann::ordered_json bench_kernels(const train::DeviceChoice& device, ComputeType compute,
                                      const Options& o) {
   const std::unique_ptr<Context> ctx = train::open_context(device, compute);
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
   double copy_rate = 0;
-  for (const ops::BenchCase& c : ops::bench_cases(*ctx)) {
-    if (copy_rate != 0 && c.name.find(o.only) == std::string::npos) continue;
+  for (const ops::BenchCase& c : chosen_cases(*ctx, o.only)) {
     const ops::BenchResult r = ops::run_bench(*ctx, c);
     if (copy_rate == 0) copy_rate = r.gigabytes_per_second;
     const double share = copy_rate > 0 ? r.gigabytes_per_second / copy_rate : 0.0;
@@ -227,7 +252,9 @@ Run add_bench(CLI::App& app) {
          "time writing --new-tokens after a prompt of --tokens, in place of all else; with the "
          "adapter of --method, full: none")
       ->excludes("--rows");
-  app.add_option("--only", o->only, "time the kernels alone whose lines have this text");
+  app.add_option(
+      "--only", o->only,
+      "time only kernels whose lines have this text, as attention_backward; no training step");
   app.add_option("--new-tokens", o->new_tokens, "tokens that --generation writes")
       ->check(CLI::Range(2, 1 << 16))
       ->capture_default_str();

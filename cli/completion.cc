@@ -48,9 +48,11 @@ std::vector<std::string> positional_choices(const CommandOutline& command) {
   return choices;
 }
 
-bool takes_positional(const CommandOutline& command) {
+bool takes_path(const CommandOutline& command) {
   return std::any_of(command.options.begin(), command.options.end(),
-                     [](const OptionOutline& option) { return option.positional; });
+                     [](const OptionOutline& option) {
+                       return option.positional && option.kind == ValueKind::kPath;
+                     });
 }
 
 std::string bash_values(const CommandOutline& command) {
@@ -85,7 +87,7 @@ std::string bash(const CommandOutline& program) {
     all.insert(all.end(), choices.begin(), choices.end());
     words += fmt::format("      {}) words={}{} ;;\n", quoted(command->name),
                          quoted(fmt::format("{}", fmt::join(all, " "))),
-                         takes_positional(*command) ? " files=1" : "");
+                         takes_path(*command) ? " files=1" : "");
   }
   return fmt::format(R"(# Completion of wgrad for bash. To have it: source <(wgrad completion bash)
 _wgrad() {{
@@ -148,7 +150,9 @@ std::string zsh_arguments(const CommandOutline& command) {
   std::string lines;
   for (const OptionOutline& option : command.options) {
     if (option.positional) {
-      lines += fmt::format(" \\\n      {}", quoted(":" + option.names[0] + ":_files"));
+      lines += fmt::format(
+          " \\\n      {}",
+          quoted(":" + option.names[0] + zsh_value(option).substr(zsh_value(option).rfind(':'))));
       continue;
     }
     for (const std::string& name : option.names) {
@@ -225,7 +229,7 @@ std::string fish(const CommandOutline& program) {
     for (const std::string& name : names_below(command)) {
       text += fmt::format("complete -c wgrad -n {} -a {}\n", inside, name);
     }
-    if (takes_positional(command)) text += fmt::format("complete -c wgrad -n {} -F\n", inside);
+    if (takes_path(command)) text += fmt::format("complete -c wgrad -n {} -F\n", inside);
   }
   return text;
 }

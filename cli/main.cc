@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <new>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@
 
 #include "command.h"
 #include "config_file.h"
+#include "help_text.h"
 #include "option_names.h"
 #include "signals.h"
 #include "threads.h"
@@ -56,7 +58,8 @@ std::vector<Command> add_commands(CLI::App& program) {
   for (size_t i = 0; i < std::size(names); ++i) {
     CLI::App* app = program.add_subcommand(names[i].first, names[i].second);
     app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-    app->add_option("--config", "YAML file of these options; the command line wins");
+    app->add_option("--config", "YAML file of these options; the command line wins")
+        ->type_name("FILE");
     Run run = add[i](*app);
     commands.push_back({app, std::move(run)});
   }
@@ -78,6 +81,7 @@ void check_command(const std::vector<Command>& commands,
 int run(int argc, char** argv) {
   CLI::App program("wgrad fine-tunes large language models on any GPU.", "wgrad");
   program.set_version_flag("--version", "wgrad " WGRAD_VERSION);
+  program.formatter(std::make_shared<wgrad::cli::HelpText>());
   program.require_subcommand(1);
   program.footer(
       "Exit codes: 0 done, 1 failed while running, 2 bad usage or input,\n"

@@ -3,7 +3,11 @@
 #include <fmt/format.h>
 
 #include <fstream>
+#include <iterator>
+#include <string>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "wgrad/error.h"
 #include "wgrad/kernels.h"
@@ -61,6 +65,20 @@ std::string kernel_json(const Kernel& kernel) {
       entry_points_json(kernel));
 }
 
+/// What is there already must be what would be written.
+void refuse_another(const std::filesystem::path& path, std::string_view text) {
+  std::error_code error;
+  if (std::filesystem::symlink_status(path, error).type() ==
+      std::filesystem::file_type::not_found) {
+    return;
+  }
+  std::ifstream file(path, std::ios::binary);
+  const std::string there((std::istreambuf_iterator<char>(file)), {});
+  if (there == text) return;
+  throw input_error(path.string(), "it exists already, with another content",
+                    "a folder without such files", "choose another folder or remove what is there");
+}
+
 void write_file(const std::filesystem::path& path, std::string_view text) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file.write(text.data(), static_cast<std::streamsize>(text.size()));
@@ -86,10 +104,13 @@ void export_kernels(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) throw runtime_failure(folder.string(), error.message(), "expected a folder");
+  std::vector<std::pair<std::filesystem::path, std::string>> files;
   for (const Kernel& kernel : kernels()) {
-    write_file(folder / fmt::format("{}.wgsl", kernel.name), kernel.text());
+    files.emplace_back(folder / fmt::format("{}.wgsl", kernel.name), kernel.text());
   }
-  write_file(folder / "manifest.json", export_manifest());
+  files.emplace_back(folder / "manifest.json", export_manifest());
+  for (const auto& [path, text] : files) refuse_another(path, text);
+  for (const auto& [path, text] : files) write_file(path, text);
 }
 
 }  // namespace wgrad::ops

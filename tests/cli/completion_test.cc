@@ -59,10 +59,12 @@ TEST(Completion, OfBashOffersCommandsOptionsValuesAndFiles) {
   EXPECT_THAT(offered(place, "train --device s"), ElementsAre("software"));
   EXPECT_THAT(offered(place, "train --rank ''"), IsEmpty());
   EXPECT_THAT(offered(place, "train --data tr"), ElementsAre("train.jsonl"));
+  EXPECT_THAT(offered(place, "train --config tr"), ElementsAre("train.jsonl"));
   EXPECT_THAT(offered(place, "train --plan --dry"), ElementsAre("--dry-run"));
   EXPECT_THAT(offered(place, "report mo"), ElementsAre("model"));
   EXPECT_THAT(offered(place, "kernels ex"), ElementsAre("export"));
   EXPECT_THAT(offered(place, "completion z"), ElementsAre("zsh"));
+  EXPECT_THAT(offered(place, "completion tr"), IsEmpty()) << "no files";
 }
 
 TEST(Completion, KnowsEveryOptionOfEveryCommand) {

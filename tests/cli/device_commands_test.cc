@@ -53,6 +53,11 @@ TEST(KernelsExport, WritesTheKernelsAndTheirManifest) {
     write_file(folder / "mine.txt", "mine");
   }
   EXPECT_EQ(read_file(folder / "mine.txt"), "mine");
+  const std::string own = read_file(folder / "manifest.json");
+  write_file(folder / "manifest.json", "mine");
+  EXPECT_EQ(run_program({"kernels", "export", folder.string()}).code, 2);
+  EXPECT_EQ(read_file(folder / "manifest.json"), "mine");
+  write_file(folder / "manifest.json", own);
   const auto manifest = nlohmann::json::parse(read_file(folder / "manifest.json"));
   std::set<std::string> files = {"manifest.json", "mine.txt"};
   for (const auto& kernel : manifest.at("kernels")) {
