@@ -58,7 +58,7 @@ void add_arguments(const std::string& key, const YAML::Node& value, const std::s
 
 std::vector<std::string> arguments_from(const std::string& path, const CLI::App& command,
                                         const std::vector<std::string>& command_line) {
-  constexpr size_t kMostBytes = size_t{1} << 20;
+  constexpr size_t kMostBytes = size_t{1} << 16;  // hostile YAML takes yaml-cpp quadratic time
   const std::string text = io::read_text_file(path, kMostBytes);
   YAML::Node root;
   try {

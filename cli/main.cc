@@ -85,7 +85,7 @@ int run(int argc, char** argv) {
   program.require_subcommand(1);
   program.footer(
       "Exit codes: 0 done, 1 failed while running, 2 bad usage or input,\n"
-      "130 or 143 stopped by a signal (train saves a checkpoint, unless a second one comes).");
+      "130, 143 or 129 stopped by a signal (train saves a checkpoint, unless a second one comes).");
   const std::vector<Command> commands = add_commands(program);
   std::vector<std::string> arguments(argv + 1, argv + argc);
   check_command(commands, arguments);

@@ -70,7 +70,7 @@ the whole model through WebGPU or on the CPU, and writes files that peft and tra
 Messages go to standard error, results to standard output.
 .SH COMMANDS
 {}.SH "EXIT STATUS"
-0 done; 1 failed while running; 2 bad usage or input; 130 or 143 stopped by a signal. The first
+0 done; 1 failed while running; 2 bad usage or input; 130, 143 or 129 stopped by a signal. The first
 makes train finish its step and save a checkpoint, a second ends it at once.
 .SH ENVIRONMENT
 .TP

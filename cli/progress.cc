@@ -32,6 +32,9 @@ std::string in_columns(const std::vector<Part>& parts, int columns) {
   return {};
 }
 
+/// A run outlives whoever reads of it.
+void say(const std::string& text) { std::fputs(text.c_str(), stderr); }
+
 }  // namespace
 
 std::string describe(const TrainPlan& plan) {
@@ -66,15 +69,15 @@ std::string describe(const TrainPlan& plan) {
 Progress::Progress() : renews_(stderr_renews_lines()), colours_(stderr_is_terminal()) {}
 
 void Progress::line(const std::string& text) {
-  if (status_shown_) fmt::print(stderr, "\r\x1b[K");
+  if (status_shown_) say("\r\x1b[K");
   status_shown_ = false;
-  fmt::print(stderr, "{}\n", text);
+  say(text + "\n");
   std::fflush(stderr);
 }
 
 void Progress::status(const std::string& text) {
   if (!renews_) return line(text);
-  fmt::print(stderr, "\r\x1b[K{}", text);
+  say("\r\x1b[K" + text);
   std::fflush(stderr);
   status_shown_ = true;
 }
@@ -118,7 +121,7 @@ void Progress::on_step(const StepMetrics& m) {
       },
       renews_ ? terminal_width() - 1 : INT_MAX));
   if (m.step == m.total_steps && status_shown_) {
-    fmt::print(stderr, "\n");
+    say("\n");
     status_shown_ = false;
   }
 }

@@ -20,7 +20,8 @@ int report(const Options& options) {
   train::write_report(options.run);
   const std::string page = (std::filesystem::path(options.run) / "report.html").string();
   if (options.json) {
-    fmt::print("{}\n", nlohmann::ordered_json{{"report", page}}.dump());
+    fmt::print("{}\n", nlohmann::ordered_json{{"report", page}}.dump(
+                           -1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   } else {
     fmt::print("{}\n", page);
   }

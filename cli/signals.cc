@@ -50,8 +50,12 @@ void end_program(int number) {
 void take_signals() {
   sigset_t taken;
   sigemptyset(&taken);
-  for (const int number : {SIGINT, SIGTERM}) {
-    signal(number, SIG_DFL);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    // nohup(1) has hang-ups ignored.
+    if (signal(number, SIG_DFL) == SIG_IGN && number == SIGHUP) {
+      signal(number, SIG_IGN);
+      continue;
+    }
     sigaddset(&taken, number);
   }
   pthread_sigmask(SIG_BLOCK, &taken, nullptr);

@@ -4,12 +4,13 @@
 
 namespace wgrad::cli {
 
-/// Blocks SIGINT and SIGTERM in this thread and all that it starts, and takes them in a thread of
-/// its own: a handler would run on the stack of whichever thread is interrupted, and kernels of the
-/// CPU's matrix library keep data where it would write. Called once, before any thread is started.
+/// Blocks SIGINT, SIGTERM and SIGHUP in this thread and all that it starts, and takes them in a
+/// thread of its own: a handler would run on the stack of whichever thread is interrupted, and
+/// kernels of the CPU's matrix library keep data where it would write. Called once, before any
+/// thread is started.
 void take_signals();
 
-/// While it lives, the first SIGINT or SIGTERM sets stop() rather than end the program.
+/// While it lives, the first of these signals sets stop() rather than end the program.
 class SignalStop {
  public:
   /// `note` is printed on standard error when the signal comes; null: nothing is.

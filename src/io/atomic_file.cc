@@ -25,6 +25,9 @@ constexpr std::string_view kTemporaryMark = ".tmp-";
 
 // An absolute path without a trailing slash, so that it has a name and a parent.
 fs::path settled(const fs::path& path) {
+  if (path.empty()) {
+    throw input_error("output", "its path is empty", "expected a file or folder to write");
+  }
   fs::path absolute = fs::absolute(path).lexically_normal();
   return absolute.has_filename() ? absolute : absolute.parent_path();
 }

@@ -290,7 +290,7 @@ std::string in_a_line(const nlohmann::json& run) {
 
 std::string render_report(const ReportInput& input) {
   const ReportData data = parse_report_data(input.metrics, input.samples);
-  nlohmann::json run = nlohmann::json::parse(input.run, nullptr, false);
+  nlohmann::json run = read_json(input.run);
   if (!run.is_object()) run = nlohmann::json::object();
   const nlohmann::json rows = run.value("data", nlohmann::json::object());
   std::string html = head(input);

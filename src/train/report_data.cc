@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <unordered_map>
+
+#include "io/json.h"
+#include "wgrad/error.h"
 
 namespace wgrad::train {
 namespace {
@@ -23,7 +27,7 @@ template <typename Take>
 void for_each_line(std::string_view lines, const Take& take) {
   while (!lines.empty()) {
     const size_t end = std::min(lines.find('\n'), lines.size());
-    const auto line = nlohmann::json::parse(lines.substr(0, end), nullptr, false);
+    const nlohmann::json line = read_json(lines.substr(0, end));
     lines.remove_prefix(std::min(end + 1, lines.size()));
     if (line.is_object() && number(line, "step") >= 0) take(line);
   }
@@ -35,6 +39,14 @@ void follow(double& value, double next) {
 }
 
 }  // namespace
+
+nlohmann::json read_json(std::string_view text) {
+  try {
+    return io::parse_json(text, {.where = "report"});
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
 
 ReportData parse_report_data(std::string_view metrics, std::string_view samples) {
   ReportData data;
@@ -51,12 +63,11 @@ ReportData parse_report_data(std::string_view metrics, std::string_view samples)
     follow(data.tokens, number(line, "total_tokens"));
     data.memory = std::max(data.memory, data.steps.back().memory);
   });
+  std::unordered_map<std::string, size_t> places;
   for_each_line(samples, [&](const nlohmann::json& line) {
-    const std::string prompt = text(line, "prompt");
-    auto found = std::find_if(data.prompts.begin(), data.prompts.end(),
-                              [&](const ReportPrompt& p) { return p.prompt == prompt; });
-    if (found == data.prompts.end()) found = data.prompts.insert(found, {prompt, {}});
-    found->samples.push_back({number(line, "step"), text(line, "text")});
+    const auto [place, added] = places.try_emplace(text(line, "prompt"), data.prompts.size());
+    if (added) data.prompts.push_back({place->first, {}});
+    data.prompts[place->second].samples.push_back({number(line, "step"), text(line, "text")});
   });
   return data;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,6 +35,9 @@ struct ReportData {
   std::vector<ReportPrompt> prompts;
   double seconds = 0, tokens = 0, memory = 0;  ///< so far, and the most
 };
+
+/// JSON that may be of any form; null where it is none or nested too deeply.
+nlohmann::json read_json(std::string_view text);
 
 ReportData parse_report_data(std::string_view metrics, std::string_view samples);
 

@@ -13,7 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMostLogBytes = size_t{1} << 30;
-constexpr size_t kMostYamlBytes = size_t{1} << 20;
+constexpr size_t kMostYamlBytes = size_t{1} << 16;  // yaml-cpp may take quadratic time
 
 /// The file's text; empty where it is missing.
 std::string text_of(const fs::path& path, size_t most) {

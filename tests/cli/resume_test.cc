@@ -71,6 +71,18 @@ TEST(Resume, RefusesAMemoryForRowsThatIsNoNumber) {
 
 class StopSignal : public ::testing::TestWithParam<int> {};
 
+TEST(Resume, ARunOutlivesWhoeverReadsItsProgress) {
+  const Workplace place;
+  const auto close_reader = [] {
+    int ends[2];
+    if (pipe(ends) != 0) _exit(127);
+    close(ends[0]);
+    dup2(ends[1], STDERR_FILENO);
+  };
+  EXPECT_EQ(run_program(place.train({"--steps", "20"}), close_reader).code, 0);
+  EXPECT_TRUE(fs::exists(place.root() / "out/adapter_model.safetensors"));
+}
+
 // timeout(1) sends a signal to the process and to its group.
 TEST_P(StopSignal, SentTwiceAtOnceIsOne) {
   const Workplace place;
@@ -103,7 +115,7 @@ TEST_P(StopSignal, FinishesTheStepSavesAndSaysSo) {
   EXPECT_FALSE(fs::exists(place.root() / "out/adapter_model.safetensors"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Both, StopSignal, ::testing::Values(SIGINT, SIGTERM));
+INSTANTIATE_TEST_SUITE_P(Each, StopSignal, ::testing::Values(SIGINT, SIGTERM, SIGHUP));
 
 /// The signals that a thread has blocked, a bit each.
 uint64_t blocked_signals(const fs::path& thread) {

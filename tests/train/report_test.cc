@@ -115,6 +115,14 @@ TEST(Report, OfOddOrMissingFilesIsMadeOfWhatThereIs) {
   }
 }
 
+TEST(Report, OfARunFileNestedWithoutEndIsMadeOfTheRest) {
+  ReportInput input;
+  input.metrics = kMetrics;
+  const std::string deep(200000, '[');
+  input.run = R"({"data":{"lengths":)" + deep + std::string(deep.size(), ']') + "}}";
+  EXPECT_EQ(count(render_report(input), "<h1>"), 1u);
+}
+
 TEST(Report, IsWrittenAtCheckpointsAtTheEndAndOnAStop) {
   class Watch : public Record {
    public:

@@ -64,12 +64,12 @@ static ALLOCATOR: BoundedAllocator = BoundedAllocator;
 unsafe impl GlobalAlloc for BoundedAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         charge(layout.size());
-        System.alloc(layout)
+        there_or_stop(System.alloc(layout))
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         charge(layout.size());
-        System.alloc_zeroed(layout)
+        there_or_stop(System.alloc_zeroed(layout))
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
@@ -80,7 +80,7 @@ unsafe impl GlobalAlloc for BoundedAllocator {
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         charge(new_size);
         refund(layout.size());
-        System.realloc(block, layout, new_size)
+        there_or_stop(System.realloc(block, layout, new_size))
     }
 }
 
@@ -95,6 +95,15 @@ fn charge(size: usize) {
         stop_for_good(watch);
     }
     LEFT.set(left - size);
+}
+
+/// What the system gave; a worker to which it gives nothing stops as one beyond its budget does.
+fn there_or_stop(block: *mut u8) -> *mut u8 {
+    if block.is_null() && LEFT.get() != UNLIMITED {
+        // SAFETY: as in charge.
+        stop_for_good(unsafe { &*WATCH.get() });
+    }
+    block
 }
 
 fn refund(size: usize) {

@@ -12,6 +12,8 @@ const TIME: Duration = Duration::from_secs(20);
 const TIME_A_BYTE: Duration = Duration::from_micros(50);
 const MEMORY: usize = 64 << 20;
 const MEMORY_A_BYTE: usize = 1 << 10;
+/// In all: a row that takes more is none that a model could be trained on.
+const MOST_MEMORY: usize = 4 << 30;
 /// The same for the file that describes the tokenizer.
 const LOAD_TIME: Duration = Duration::from_secs(60);
 const LOAD_MEMORY: usize = 64 << 20;
@@ -27,7 +29,7 @@ pub struct Tokenizer {
 fn limits(bytes: usize) -> guard::Limits {
     let scale = u32::try_from(bytes).unwrap_or(u32::MAX);
     guard::Limits {
-        memory: MEMORY + MEMORY_A_BYTE.saturating_mul(bytes),
+        memory: MOST_MEMORY.min(MEMORY + MEMORY_A_BYTE.saturating_mul(bytes)),
         time: TIME + TIME_A_BYTE.saturating_mul(scale),
     }
 }
