@@ -101,6 +101,7 @@ Summary for_each_row(const Files& files, const text::TextAssets& assets,
       }
       ++read;
       if (first_bad) continue;
+      if (row.beside_template) ++summary.beside_template;
       take_row(std::move(row.row), options, summary, take);
     }
   }

@@ -75,9 +75,10 @@ void RowEncoder::encode(EncodedRow& row) const {
   try {
     const int64_t number = row.row.number;
     const std::string where = std::move(row.row.where);
-    row.row = encode_row(
-        parse_row(row.json, options_.prompt_style, assets_.chat_template.has_value(), where),
-        assets_, options_.train_on, where);
+    const bool has_template = assets_.chat_template.has_value();
+    const ParsedRow parsed = parse_row(row.json, options_.prompt_style, has_template, where);
+    row.beside_template = has_template && parsed.plain && parsed.plain->is_completion;
+    row.row = encode_row(parsed, assets_, options_.train_on, where);
     row.row.number = number;
     row.row.where = where;
     check_ids(row.row, options_.vocab_size);

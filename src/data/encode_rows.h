@@ -17,7 +17,8 @@ namespace wgrad::data {
 struct EncodedRow {
   nlohmann::ordered_json json;
   Row row;
-  std::exception_ptr error;  ///< of reading or of encoding; then `row` is empty
+  std::exception_ptr error;      ///< of reading or of encoding; then `row` is empty
+  bool beside_template = false;  ///< prompt and completion as they are; the model has a template
 };
 
 /// Reads rows in the files' order and encodes a chunk of them at a time on all processors. What

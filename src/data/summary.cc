@@ -64,6 +64,12 @@ std::vector<std::string> Summary::warnings() const {
                     kept_uncounted ? "would be skipped" : "skipped",
                     nothing_left == 1 ? "it" : "them", cut > 0 ? " (some after the cut)" : ""));
   }
+  if (beside_template > 0) {
+    texts.push_back(fmt::format(
+        "{} of prompt and completion left as {}, without the model's chat template, which generate "
+        "and chat use: --prompt-style chat puts them into it",
+        counted(beside_template, "row"), beside_template == 1 ? "it is" : "they are"));
+  }
   return texts;
 }
 

@@ -22,6 +22,7 @@ struct Summary {
   bool kept_uncounted = false;  ///< those were delivered all the same
   int64_t bad = 0;              ///< rows that cannot be used
   std::vector<std::string> first_bad;  ///< messages of the first of them, kBadListed at most
+  int64_t beside_template = 0;  ///< prompts and completions as they are; the model has a template
   std::map<int64_t, int64_t> lengths;  ///< how many rows have so many tokens, before the cut
 
   std::vector<std::string> warnings() const;

@@ -36,6 +36,14 @@ TEST(Summary, FindsTheLengthThatAShareOfTheRowsDoesNotExceed) {
   EXPECT_EQ(Summary().length_at(0.5), 0);
 }
 
+TEST(Summary, SaysThatRowsDoNotGoThroughTheTemplate) {
+  Summary summary;
+  EXPECT_TRUE(summary.warnings().empty());
+  summary.beside_template = 3;
+  ASSERT_EQ(summary.warnings().size(), 1u);
+  EXPECT_NE(summary.warnings()[0].find("--prompt-style chat"), std::string::npos);
+}
+
 TEST(Summary, CountsLengthsInPowersOfTwo) {
   EXPECT_EQ(bins_of(of_lengths({{3, 1}, {4, 2}, {5, 3}, {16, 4}, {17, 5}})),
             (Bins{{3, 4, 3}, {5, 8, 3}, {9, 16, 4}, {17, 17, 5}}));
