@@ -67,6 +67,16 @@ void set_cut(Options& options) {
   if (options.encode.max_seq_len > 0) options.encode.model_limit = model_limit(options.model);
 }
 
+/// Rows that are shown whole where train would cut them.
+void warn_of_cut(const Options& options, const data::Summary& summary) {
+  if (options.cut->count() > 0) return;
+  const int64_t cut = usual_cut(options.model);
+  const int64_t longer = summary.longer_than(cut);
+  if (longer == 0) return;
+  fmt::print(stderr, "warning: {} longer than {} tokens: train cuts there\n",
+             counted(longer, "row"), cut);
+}
+
 /// Whole rows, unless they are to be cut.
 void print_json_rows(const Options& options, const data::Files& files) {
   const text::TextAssets assets = data::load_model_text(options.model);
@@ -82,12 +92,7 @@ void print_json_rows(const Options& options, const data::Files& files) {
         fmt::print("{}\n", json.dump());
       });
   print_warnings(summary);
-  if (options.cut->count() > 0) return;
-  const int64_t cut = usual_cut(options.model);
-  const int64_t longer = summary.longer_than(cut);
-  if (longer == 0) return;
-  fmt::print(stderr, "warning: {} longer than {} tokens: train cuts there\n",
-             counted(longer, "row"), cut);
+  warn_of_cut(options, summary);
 }
 
 void print_stats(const Options& options, const data::Files& files) {
@@ -106,14 +111,14 @@ void print_stats(const Options& options, const data::Files& files) {
 int run(Options& options) {
   options.encode.keep_uncounted = true;
   const data::Files files = data::find_data_files(options.data).train;
-  if (options.stats || !options.json) set_cut(options);
+  if (options.stats) set_cut(options);
   if (options.stats) {
     print_stats(options, files);
   } else if (options.json) {
     print_json_rows(options, files);
   } else {
-    show_rows(options.model, files, options.encode,
-              Colours(kColourModes.at(options.colour), stdout_is_terminal()));
+    warn_of_cut(options, show_rows(options.model, files, options.encode,
+                                   Colours(kColourModes.at(options.colour), stdout_is_terminal())));
   }
   return kDone;
 }
@@ -129,8 +134,8 @@ Run add_data(CLI::App& app) {
   add_encode_options(app, o->encode);
   o->cut = app.get_option("--max-seq-len")
                ->description(
-                   "tokens a row is cut to; 0: no cut; left out: as train does, and none "
-                   "with --json alone");
+                   "tokens a row is cut to; 0 or left out: no cut, but with --stats as train "
+                   "does");
   app.add_option("--color", o->colour, "auto, always or never; auto heeds NO_COLOR")
       ->check(CLI::IsMember(kColourModes))
       ->capture_default_str()

@@ -30,7 +30,7 @@ int run(Options& options) {
     if (!options.per_row) return;
     if (options.json) {
       nlohmann::ordered_json json;
-      json["row"] = row.row;
+      json["row"] = row.row - 1;  // from 0, as a script's lists
       json["loss"] = row.tokens > 0 ? nlohmann::ordered_json(row.loss) : nullptr;
       json["tokens"] = row.tokens;
       fmt::print("{}\n", json.dump());

@@ -45,8 +45,8 @@ std::string marked_text(const data::Row& row, const text::Tokenizer& tokenizer,
   return text;
 }
 
-void show_rows(const std::string& model, const data::Files& files,
-               const data::EncodeOptions& options, const Colours& colours) {
+data::Summary show_rows(const std::string& model, const data::Files& files,
+                        const data::EncodeOptions& options, const Colours& colours) {
   const text::TextAssets assets = data::load_model_text(model);
   const data::Summary summary = data::for_each_row(files, assets, options, [&](data::Row&& row) {
     const std::string name = files.size() > 1 ? row.where : fmt::format("row {}", row.number);
@@ -55,6 +55,7 @@ void show_rows(const std::string& model, const data::Files& files,
                marked_text(row, assets.tokenizer, colours));
   });
   for (const std::string& text : summary.warnings()) fmt::print(stderr, "warning: {}\n", text);
+  return summary;
 }
 
 }  // namespace wgrad::cli

@@ -12,8 +12,8 @@ namespace wgrad::cli {
 std::string marked_text(const data::Row& row, const text::Tokenizer& tokenizer,
                         const Colours& colours);
 
-/// Prints rows of files that way to standard output.
-void show_rows(const std::string& model, const data::Files& files,
-               const data::EncodeOptions& options, const Colours& colours);
+/// Prints rows of files that way to standard output, and their warnings to standard error.
+data::Summary show_rows(const std::string& model, const data::Files& files,
+                        const data::EncodeOptions& options, const Colours& colours);
 
 }  // namespace wgrad::cli

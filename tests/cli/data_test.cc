@@ -110,7 +110,7 @@ TEST_F(DataTest, IsSaidBeforeARunTrains) {
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("train   3 rows"), HasSubstr("length: median")));
 }
 
-TEST_F(DataTest, CutsAsTrainDoesButForJsonRows) {
+TEST_F(DataTest, ShowsRowsWholeAndCountsThemAsTrainCutsThem) {
   std::string words;
   for (int i = 0; i < 300; ++i) words += " w" + std::to_string(5 + i % 20);
   place_.write("long.jsonl", "{\"text\": \"" + words + "\"}\n{\"text\": \"w5 w6\"}\n");
@@ -125,6 +125,9 @@ TEST_F(DataTest, CutsAsTrainDoesButForJsonRows) {
   const Outcome whole = run(data, {"--json"});
   EXPECT_GE(json_lines(whole.out).at(0)["ids"].size(), 300u);
   EXPECT_THAT(whole.err, HasSubstr("1 row longer than "));
+  const Outcome shown = run(data, {});
+  EXPECT_THAT(shown.out, HasSubstr("301 tokens, 300 counted"));
+  EXPECT_THAT(shown.err, HasSubstr("1 row longer than "));
   EXPECT_EQ(json_lines(run(data, {"--json", "--max-seq-len", "7"}).out).at(0)["ids"].size(), 7u);
   EXPECT_EQ(json_lines(run(data, {"--stats", "--json", "--max-seq-len", "0"}).out).at(0)["cut"], 0);
 }
