@@ -32,9 +32,6 @@ std::string in_columns(const std::vector<Part>& parts, int columns) {
   return {};
 }
 
-/// A run outlives whoever reads of it.
-void say(const std::string& text) { std::fputs(text.c_str(), stderr); }
-
 }  // namespace
 
 std::string describe(const TrainPlan& plan) {

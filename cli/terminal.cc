@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 
 namespace wgrad::cli {
@@ -55,6 +56,8 @@ int terminal_width() {
   if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
   return 80;
 }
+
+void say(const std::string& text) { std::fputs(text.c_str(), stderr); }
 
 bool stderr_renews_lines() { return stderr_is_terminal() && !terminal_is_dumb(); }
 

@@ -14,6 +14,9 @@ int terminal_width();
 /// Whether standard error is a terminal that can clear a line: not where TERM is "dumb".
 bool stderr_renews_lines();
 
+/// Prints to standard error, whoever reads there or reads no more: a run outlives its reader.
+void say(const std::string& text);
+
 /// Columns that a text takes on a terminal; wide characters take two.
 int display_width(std::string_view utf8);
 /// The text in one line without what a terminal would obey: control characters become blanks.

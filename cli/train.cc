@@ -3,10 +3,8 @@
 #include <CLI/Option.hpp>
 #include <CLI/Validators.hpp>
 #include <csignal>
-#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "base/counted.h"
 #include "command.h"
@@ -118,12 +116,6 @@ int show_plan(const Options& options) {
   return kDone;
 }
 
-/// Where nobody reads any more, the exit code says how the run ended.
-template <typename... Values>
-void say_at_end(fmt::format_string<Values...> format, Values&&... values) {
-  std::fputs(fmt::format(format, std::forward<Values>(values)...).c_str(), stderr);
-}
-
 int train(const Options& options) {
   if (options.plan || options.dry_run) return show_plan(options);
   if (options.device_memory > 0) {
@@ -145,11 +137,12 @@ int train(const Options& options) {
     json["seconds"] = result.seconds;
     fmt::print("{}\n", json.dump());
   } else if (finished) {
-    say_at_end("done: {}, {} in {}; loss {}; written to {}\n", counted(result.steps, "step"),
-               counted(result.tokens, "token"), format_seconds(result.seconds),
-               format_value(result.final_loss, 4), options.train.out);
+    say(fmt::format("done: {}, {} in {}; loss {}; written to {}\n", counted(result.steps, "step"),
+                    counted(result.tokens, "token"), format_seconds(result.seconds),
+                    format_value(result.final_loss, 4), options.train.out));
   } else {
-    say_at_end("stopped after step {}; go on with the same command and --resume\n", result.steps);
+    say(fmt::format("stopped after step {}; go on with the same command and --resume\n",
+                    result.steps));
   }
   return finished ? kDone : signals.exit_code();
 }

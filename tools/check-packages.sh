@@ -42,15 +42,15 @@ within() {
 # What a user does first; $2 is the program's path within the file system $1.
 use() {
   local root=$1 program=$2
-  mkdir -p "$root"/{tmp,work}
-  cp -r "$model" "$root/work/model"
-  printf '{"text": "w5 w6 w7 w8"}\n{"text": "w6 w7 w8 w9"}\n' >"$root/work/rows.jsonl"
-  local train=("$program" train --device cpu --model /work/model --data /work/rows.jsonl --out)
+  mkdir -p "$root"/{tmp,srv}
+  cp -r "$model" "$root/srv/model"
+  printf '{"text": "w5 w6 w7 w8"}\n{"text": "w6 w7 w8 w9"}\n' >"$root/srv/rows.jsonl"
+  local train=("$program" train --device cpu --model /srv/model --data /srv/rows.jsonl --out)
   within "$root" "$program" --version
   within "$root" "$program" devices
-  within "$root" "${train[@]}" /work/plan --plan >/dev/null
-  within "$root" "${train[@]}" /work/run --steps 3
-  within "$root" "$program" generate --model /work/model --adapter /work/run --device cpu --raw \
+  within "$root" "${train[@]}" /srv/plan --plan >/dev/null
+  within "$root" "${train[@]}" /srv/run --steps 3
+  within "$root" "$program" generate --model /srv/model --adapter /srv/run --device cpu --raw \
     --prompt "w5 w6" --max-tokens 4 --temperature 0 >/dev/null
   local tools
   tools=$(find "$root" \( -type f -o -type l \) \( -name 'sh' -o -name 'gcc*' -o -name 'cc' -o -name 'apt*' \

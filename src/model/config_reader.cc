@@ -28,11 +28,6 @@ const json* ConfigReader::find(std::string_view field) {
   return it == object_.end() || it->is_null() ? nullptr : &*it;
 }
 
-bool ConfigReader::present(std::string_view field) {
-  known_.emplace(field);
-  return object_.contains(field);
-}
-
 void ConfigReader::wrong(std::string_view field, const json& seen,
                          std::string_view expected) const {
   throw input_error(where_, fmt::format("{} is {}", field, brief(seen)), expected);

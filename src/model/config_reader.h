@@ -22,9 +22,6 @@ class ConfigReader {
   /// The field where it is present and not null; marks it as known.
   const nlohmann::json* find(std::string_view field);
   bool has(std::string_view field) { return find(field) != nullptr; }
-  /// Also true where it is null; marks it as known.
-  bool present(std::string_view field);
-
   bool asked_for(std::string_view field) const { return known_.contains(field); }
 
   /// An integer in [1, most]; without a fallback the field must be there.

@@ -2,20 +2,7 @@
 # folder and examples/cpp against it as a project of their own, and runs them.
 # -DBUILD= -DWORK= -DSOURCE= (of wgrad) -DGENERATOR= -DCOMPILER= [-DLAUNCHER=]
 # -DDEPS= -DCARGO= (WGRAD_DEPS_DIR and WGRAD_CARGO of BUILD)
-function(run)
-  execute_process(COMMAND ${ARGV} WORKING_DIRECTORY ${WORK} RESULT_VARIABLE result
-                  OUTPUT_VARIABLE output ERROR_VARIABLE output)
-  if(NOT result EQUAL 0)
-    message(FATAL_ERROR "${ARGV}\nended with ${result}:\n${output}")
-  endif()
-  set(output "${output}" PARENT_SCOPE)
-endfunction()
-function(expect_in_output text)
-  string(FIND "${output}" "${text}" at)
-  if(at EQUAL -1)
-    message(FATAL_ERROR "expected \"${text}\" in:\n${output}")
-  endif()
-endfunction()
+include(${CMAKE_CURRENT_LIST_DIR}/../run.cmake)
 
 file(REMOVE_RECURSE ${WORK})
 file(MAKE_DIRECTORY ${WORK})

@@ -19,14 +19,7 @@ class DoraTest : public ::testing::TestWithParam<Device> {
     LoraConfig lora = {.rank = 3, .alpha = 6, .dropout = dropout, .dora = true};
     lora.targets = {"all-linear", "lm_head"};
     Adapter made = Adapter::create(ctx(), model_, lora, 5);
-    for (const Parameter& p : made.parameters().parameters()) {
-      std::vector<float> values = ctx().read<float>(p.value);
-      for (size_t i = 0; i < values.size(); ++i) {
-        const auto wave = static_cast<float>(std::sin(static_cast<double>(7 * i + p.name.size())));
-        values[i] = p.name.ends_with("vector") ? values[i] * (1 + 0.3f * wave) : 0.1f * wave;
-      }
-      ctx().upload<float>(p.value, values);
-    }
+    move_from_start(ctx(), made);
     return made;
   }
   double loss(const Adapter& adapter) {

@@ -82,14 +82,7 @@ class TokenTest : public ::testing::TestWithParam<TokenCase> {
   std::optional<Adapter> adapter(const Model& model) const {
     if (!GetParam().dora) return std::nullopt;
     Adapter made = Adapter::create(ctx(), model, {.rank = 4, .alpha = 6, .dora = true}, 5);
-    for (const Parameter& p : made.parameters().parameters()) {
-      std::vector<float> values = ctx().read<float>(p.value);
-      for (size_t i = 0; i < values.size(); ++i) {
-        const auto wave = static_cast<float>(std::sin(static_cast<double>(7 * i + p.name.size())));
-        values[i] = p.name.ends_with("vector") ? values[i] * (1 + 0.3f * wave) : 0.1f * wave;
-      }
-      ctx().upload<float>(p.value, values);
-    }
+    move_from_start(ctx(), made);
     return made;
   }
 

@@ -1,22 +1,7 @@
 # Makes the packages of BUILD in WORK, looks at what they hold, and runs the program of the unpacked
 # archive with an empty environment. tools/check-packages.sh runs them on bare systems.
 # -DBUILD= -DWORK= -DSOURCE= (of wgrad) -DCPACK= -DVERSION=
-function(run)
-  execute_process(COMMAND ${ARGV} WORKING_DIRECTORY ${WORK} RESULT_VARIABLE result
-                  OUTPUT_VARIABLE output ERROR_VARIABLE output)
-  if(NOT result EQUAL 0)
-    message(FATAL_ERROR "${ARGV}\nended with ${result}:\n${output}")
-  endif()
-  set(output "${output}" PARENT_SCOPE)
-endfunction()
-function(expect_in_output)
-  foreach(text IN LISTS ARGN)
-    string(FIND "${output}" "${text}" at)
-    if(at EQUAL -1)
-      message(FATAL_ERROR "expected \"${text}\" in:\n${output}")
-    endif()
-  endforeach()
-endfunction()
+include(${CMAKE_CURRENT_LIST_DIR}/../run.cmake)
 
 file(REMOVE_RECURSE ${WORK})
 file(MAKE_DIRECTORY ${WORK})
